@@ -1,0 +1,1 @@
+"""linscan: first-order linear recurrences at the speed of memory."""
