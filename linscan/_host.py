@@ -57,6 +57,4 @@ def empty(shape: tuple[int, ...], dtype: str, count: int = 1) -> list[NDArray[An
     pitch = -(-size // PAGE) * PAGE
     block = np.empty(pitch * count + PAGE, np.uint8)
     start = -block.ctypes.data % PAGE
-    return [
-        np.ndarray(shape, kind, buffer=block, offset=start + i * pitch) for i in range(count)
-    ]
+    return [np.ndarray(shape, kind, buffer=block, offset=start + i * pitch) for i in range(count)]
