@@ -35,7 +35,7 @@ def read() -> dict[str, NDArray[Any]]:
 def load() -> Rollout:
     """The rollout as it was recorded."""
     data = read()
-    return Rollout(**{name: data[name] for name in Rollout._fields})
+    return Rollout._make(data[name] for name in Rollout._fields)
 
 
 def repeat(rollout: Rollout, times: int, columns: int) -> Rollout:
@@ -49,4 +49,4 @@ def repeat(rollout: Rollout, times: int, columns: int) -> Rollout:
     truncated[-1] |= seam
     truncation_values[-1, seam] = rollout.last_values[seam]
     longer = rollout._replace(truncated=truncated, truncation_values=truncation_values)
-    return Rollout(*(np.tile(x, columns if x.ndim == 1 else (times, columns)) for x in longer))
+    return Rollout._make(np.tile(x, columns if x.ndim == 1 else (times, columns)) for x in longer)
