@@ -1,0 +1,396 @@
+"""The definition: every scheme and every estimator in float64 NumPy, written to be read.
+
+A first-order linear recurrence is
+
+    x[t] = a[t]·x[t-1] + b[t],        t = 0, …, T-1
+
+with ``x[-1]`` the initial state, or zero.  It is solved three ways below: one step after the other
+(:func:`serial`), as one product with a triangular matrix (:func:`matrix`), and in chunks that are
+scanned side by side (:func:`chunk`).  All three return ``(x, final)``, where ``final`` is the state
+after the last step.  With ``reverse`` the recurrence runs from the end, and "before" and "after"
+trade places: ``x[t] = a[t]·x[t+1] + b[t]``.
+
+Where ``reset`` is true, ``x[t] = b[t]``: the past is *selected away*, not multiplied by zero, so
+that a NaN or an infinity does not cross.  Having no initial state is the same thing: the first
+step is a reset, and its multiplier is never read.
+
+The estimators after them, :func:`gae`, :func:`discounted_returns` and :func:`td_lambda`, are loops
+from the end over transitions, as the textbooks write them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[Any]
+
+__all__ = ["GAE", "chunk", "discounted_returns", "gae", "matrix", "serial", "td_lambda"]
+
+
+def serial(
+    a: ArrayLike,
+    b: ArrayLike,
+    initial: ArrayLike | None = None,
+    *,
+    axis: int = -1,
+    reverse: bool = False,
+    reset: ArrayLike | None = None,
+) -> tuple[Array, Array]:
+    """The recurrence itself, one step after the other.
+
+        x[t] = a[t]·x[t-1] + b[t]
+
+    Exact but for rounding; O(T) steps, each waiting for the one before.
+
+    >>> x, final = serial(0.5, [1.0, 1.0, 1.0])
+    >>> x
+    array([1.  , 1.5 , 1.75])
+    >>> serial(0.5, [1.0, 1.0, 1.0], initial=8.0, reverse=True)[0]
+    array([2.75, 3.5 , 5.  ])
+    """
+    a, b, state, cut = _in_order(a, b, initial, axis, reverse, reset)
+    x = np.empty_like(b)
+    with np.errstate(all="ignore"):
+        for t in range(len(b)):
+            state = x[t] = np.where(cut[t], b[t], a[t] * state + b[t])
+    return _as_given(x, axis, reverse), state
+
+
+def matrix(
+    a: ArrayLike,
+    b: ArrayLike,
+    initial: ArrayLike | None = None,
+    *,
+    axis: int = -1,
+    reverse: bool = False,
+    reset: ArrayLike | None = None,
+) -> tuple[Array, Array]:
+    """The recurrence unrolled: a sum over the past, that is, one triangular matrix.
+
+        x[t] = Σ_{k≤t} W[t,k]·b[k],        W[t,k] = Π_{k<j≤t} a[j]
+
+    For constant a, ``W[t,k] = a^(t-k)``.  No step waits for another, but time and memory are O(T²).
+    The initial state is the term k = -1.  A term from before a reset is left out of the sum.
+
+    >>> matrix(0.5, [1.0, 1.0, 1.0])[0]
+    array([1.  , 1.5 , 1.75])
+    """
+    a, b, state, cut = _in_order(a, b, initial, axis, reverse, reset)
+    terms = np.concatenate([state[np.newaxis], b])
+    weights, reached = np.ones_like(terms), np.ones(terms.shape, bool)
+    x = np.empty_like(b)
+    with np.errstate(all="ignore"):
+        for t in range(len(b)):
+            weights[: t + 1] *= a[t]
+            reached[: t + 1] &= ~cut[t]
+            x[t] = np.where(reached, weights * terms, 0)[: t + 2].sum(axis=0)
+    return _as_given(x, axis, reverse), x[-1] if len(x) else state
+
+
+def chunk(
+    a: ArrayLike,
+    b: ArrayLike,
+    initial: ArrayLike | None = None,
+    *,
+    axis: int = -1,
+    reverse: bool = False,
+    reset: ArrayLike | None = None,
+    chunk_size: int = 64,
+) -> tuple[Array, Array]:
+    """The recurrence in chunks of C steps, scanned side by side, then joined one by one.
+
+    Each chunk first runs from a zero state, keeping the product of its multipliers so far:
+
+        s[t] = a[t]·s[t-1] + b[t],        p[t] = a[t]·p[t-1],        t = 0, …, C-1
+
+    Then every chunk receives the last state X of the one before it:
+
+        S[t] = s[t] + p[t]·X,        X = S[C-1]
+
+    For constant a, ``p[t] = a^(t+1)``.  O(C + T/C) steps wait for one another, instead of O(T).
+    T is made a multiple of C by steps that change nothing: a = 1, b = 0.
+
+    >>> chunk(0.5, [1.0, 1.0, 1.0], chunk_size=2)[0]
+    array([1.  , 1.5 , 1.75])
+    """
+    a, b, state, cut = _in_order(a, b, initial, axis, reverse, reset)
+    time, missing = len(b), -len(b) % chunk_size
+
+    def chunks(x: Array, fill: float) -> Array:
+        padding = np.full((missing, *x.shape[1:]), fill, x.dtype)
+        return np.concatenate([x, padding]).reshape(-1, chunk_size, *x.shape[1:]).swapaxes(0, 1)
+
+    a, b, cut = chunks(a, 1), chunks(b, 0), chunks(cut, False)
+    s, p, apart = np.empty_like(b), np.empty_like(a), np.empty_like(cut)
+    with np.errstate(all="ignore"):
+        for t in range(chunk_size):
+            s[t] = b[t] if t == 0 else np.where(cut[t], b[t], a[t] * s[t - 1] + b[t])
+            p[t] = a[t] if t == 0 else a[t] * p[t - 1]
+            apart[t] = cut[t] if t == 0 else cut[t] | apart[t - 1]
+        for n in range(s.shape[1]):
+            s[:, n] = np.where(apart[:, n], s[:, n], s[:, n] + p[:, n] * state)
+            state = s[-1, n]
+    x = s.swapaxes(0, 1).reshape(-1, *state.shape)[:time]
+    return _as_given(x, axis, reverse), state
+
+
+def _in_order(
+    a: ArrayLike,
+    b: ArrayLike,
+    initial: ArrayLike | None,
+    axis: int,
+    reverse: bool,
+    reset: ArrayLike | None,
+) -> tuple[Array, Array, Array, Array]:
+    """``(a, b, state, cut)`` in float64, time first and in the order of the recurrence."""
+    given = [np.asarray(x) for x in (a, b, initial) if x is not None]
+    dtype = np.result_type(np.float64, *given)
+    shape = np.broadcast_shapes(np.shape(a), np.shape(b))
+
+    def steps(x: ArrayLike, dtype: Any) -> Array:
+        x = np.moveaxis(np.broadcast_to(np.asarray(x, dtype), shape), axis, 0)
+        return x[::-1] if reverse else x
+
+    cut = steps(False if reset is None else reset, bool).copy()
+    cut[:1] |= initial is None
+    a, b = steps(a, dtype), steps(b, dtype)
+    state = np.zeros(b.shape[1:], dtype)
+    if initial is not None:
+        state += np.asarray(initial)
+    return a, b, state, cut
+
+
+def _as_given(x: Array, axis: int, reverse: bool) -> Array:
+    return np.moveaxis(x[::-1] if reverse else x, 0, axis)
+
+
+class GAE(NamedTuple):
+    """What :func:`gae` returns."""
+
+    advantages: Array
+    returns: Array
+
+
+class Episodes(TypedDict, total=False):
+    """How the transitions hang together: every estimator takes these by keyword.
+
+    Flags are transition flags, unshifted: step t ended there.  At most one of ``next_values``,
+    ``last_values`` and values of length T + 1 says what the steps lead to.
+    """
+
+    next_values: ArrayLike | None
+    """The value of the state that each step led to."""
+    last_values: ArrayLike | None
+    """The value after the last step: without the time axis; packed: segments first."""
+    truncation_values: ArrayLike | None
+    """Read where truncated: the value of the final observation."""
+    on_missing_bootstrap: Literal["zero", "current_value"] | None
+    """What stands for ``truncation_values`` that nobody has."""
+    terminated: ArrayLike | None
+    truncated: ArrayLike | None
+    mask: ArrayLike | None
+    """False at steps to be stepped over, wherever they are."""
+    lengths: ArrayLike | None
+    """How many steps of each row are valid; shape without the time axis."""
+    cu_seqlens: ArrayLike | None
+    """Offsets of sequences packed one after another along time."""
+
+
+class Transition(NamedTuple):
+    """Step t, as the estimators see it on their way from the end."""
+
+    t: int
+    n: Array
+    """The value of what follows: zero where terminated, and read where truncated as documented."""
+    goes_on: Array
+    """Whether the trace continues to the next valid step."""
+    valid: Array
+    """False at a hole, which changes nothing."""
+    last: bool
+    """Whether a sequence ends here: nothing is known yet of what follows."""
+
+
+def gae(
+    rewards: ArrayLike,
+    values: ArrayLike,
+    *,
+    gamma: ArrayLike,
+    lam: ArrayLike,
+    lam_returns: ArrayLike | None = None,
+    masked: Literal["zero", "carry"] = "zero",
+    axis: int = -1,
+    **episodes: Unpack[Episodes],
+) -> GAE:
+    """Generalized advantage estimation, and the returns that are the critic's target.
+
+        δ[t] = r[t] + γ·n[t] - V[t]
+        A[t] = δ[t] + γλ·k[t]·A[t+1]
+        R[t] = A[t] + V[t]
+
+    n is the value of what follows step t, and k is 1 where the trace goes on, else 0.  With
+    ``lam_returns`` the A of the returns has that λ instead.
+
+    >>> gae([1.0, 1.0], [1.0, 2.0], gamma=1.0, lam=1.0, last_values=10.0).advantages
+    array([11.,  9.])
+    """
+    r, v = _steps(rewards, axis), _steps(values, axis)
+    γ, λ = _like(gamma, rewards, axis), _like(lam, rewards, axis)
+    μ = λ if lam_returns is None else _like(lam_returns, rewards, axis)
+    advantages, returns = np.empty_like(r), np.empty_like(r)
+    A = B = np.zeros(r.shape[1:])
+    with np.errstate(all="ignore"):
+        for t, n, k, valid, last in _backwards(r, v, axis, **episodes):
+            if last:
+                A = B = np.zeros(r.shape[1:])
+            δ = r[t] + γ[t] * n - v[t]
+            A = np.where(valid, δ + np.where(k, γ[t] * λ[t] * A, 0), A)
+            B = np.where(valid, δ + np.where(k, γ[t] * μ[t] * B, 0), B)
+            shown = valid | (masked == "carry")
+            advantages[t] = np.where(shown, A, 0)
+            returns[t] = np.where(shown, B + v[t], 0)
+    return GAE(np.moveaxis(advantages, 0, axis), np.moveaxis(returns, 0, axis))
+
+
+def discounted_returns(
+    rewards: ArrayLike,
+    *,
+    gamma: ArrayLike,
+    masked: Literal["zero", "carry"] = "zero",
+    axis: int = -1,
+    **episodes: Unpack[Episodes],
+) -> Array:
+    """The discounted sum of the rewards to come.
+
+        G[t] = r[t] + γ·G[t+1]     where the trace goes on
+               r[t] + γ·n[t]       at its end
+
+    n is zero where terminated or where nothing was given.
+
+    >>> discounted_returns([1.0, 1.0, 1.0], gamma=0.5)
+    array([1.75, 1.5 , 1.  ])
+    """
+    r = _steps(rewards, axis)
+    γ = _like(gamma, rewards, axis)
+    returns = np.empty_like(r)
+    G = np.zeros(r.shape[1:])
+    with np.errstate(all="ignore"):
+        for t, n, k, valid, last in _backwards(r, None, axis, **episodes):
+            if last:
+                G = np.zeros(r.shape[1:])
+            G = np.where(valid, r[t] + γ[t] * np.where(k, G, n), G)
+            returns[t] = np.where(valid | (masked == "carry"), G, 0)
+    return np.moveaxis(returns, 0, axis)
+
+
+def td_lambda(
+    rewards: ArrayLike,
+    values: ArrayLike | None = None,
+    *,
+    gamma: ArrayLike,
+    lam: ArrayLike,
+    masked: Literal["zero", "carry"] = "zero",
+    axis: int = -1,
+    **episodes: Unpack[Episodes],
+) -> Array:
+    """The λ-return, the target of TD(λ).
+
+        G[t] = r[t] + γ·((1 - λ)·n[t] + λ·G[t+1])     where the trace goes on
+               r[t] + γ·n[t]                          at its end
+
+    ``values`` may be left out when ``next_values`` is given.
+
+    >>> td_lambda([0.0, 0.0], [0.0, 4.0], gamma=1.0, lam=0.5, last_values=8.0)
+    array([6., 8.])
+    """
+    r = _steps(rewards, axis)
+    v = None if values is None else _steps(values, axis)
+    γ, λ = _like(gamma, rewards, axis), _like(lam, rewards, axis)
+    returns = np.empty_like(r)
+    G = np.zeros(r.shape[1:])
+    with np.errstate(all="ignore"):
+        for t, n, k, valid, last in _backwards(r, v, axis, **episodes):
+            if last:
+                G = np.zeros(r.shape[1:])
+            G = np.where(valid, r[t] + γ[t] * np.where(k, (1 - λ[t]) * n + λ[t] * G, n), G)
+            returns[t] = np.where(valid | (masked == "carry"), G, 0)
+    return np.moveaxis(returns, 0, axis)
+
+
+def _backwards(
+    r: Array,
+    v: Array | None,
+    axis: int,
+    next_values: ArrayLike | None = None,
+    last_values: ArrayLike | None = None,
+    truncation_values: ArrayLike | None = None,
+    on_missing_bootstrap: Literal["zero", "current_value"] | None = None,
+    terminated: ArrayLike | None = None,
+    truncated: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
+    lengths: ArrayLike | None = None,
+    cu_seqlens: ArrayLike | None = None,
+) -> Iterator[Transition]:
+    """The transitions, from the last step to the first; ``r`` and ``v`` have time first.
+
+        n[t] = 0                        where terminated, which wins over truncated
+               next_values[t]           elsewhere, if given
+               truncation_values[t]     where truncated, or zero, or V[t]: ``on_missing_bootstrap``
+               V[t+1]                   elsewhere; ``last_values`` or V[T] or zero at the end
+        k[t] = not (terminated[t] or truncated[t] or no valid step follows)
+
+    "t + 1" is the next *valid* step, and a flag on an invalid step acts on the valid one before it.
+    """
+    rows = r.shape[1:]
+    nothing, never = np.zeros(rows), np.zeros(rows, bool)
+
+    def flags(x: ArrayLike | None, default: bool) -> Array:
+        return np.full(r.shape, default) if x is None else _steps(x, axis).astype(bool)
+
+    ends, cuts, valid = flags(terminated, False), flags(truncated, False), flags(mask, True)
+    if lengths is not None:
+        steps = np.arange(len(r)).reshape(-1, *(1 for _ in rows))
+        valid = valid & (steps < np.asarray(lengths))
+
+    offsets = [0, len(r)] if cu_seqlens is None else [int(i) for i in np.asarray(cu_seqlens)]
+    after = np.zeros((len(offsets) - 1, *rows))
+    if last_values is not None:
+        after[:] = np.asarray(last_values)
+    elif v is not None and len(v) > len(r):
+        after[:] = v[len(r)]
+
+    successors = None if next_values is None else _steps(next_values, axis)
+    at_truncation: Array | None = np.zeros_like(r)
+    if truncation_values is not None:
+        at_truncation = _steps(truncation_values, axis)
+    elif on_missing_bootstrap == "current_value":
+        at_truncation = v
+    elif truncated is not None and next_values is None and on_missing_bootstrap is None:
+        at_truncation = None
+    if at_truncation is None:
+        raise ValueError("truncated steps have no value: give truncation_values or next_values")
+
+    for i in reversed(range(len(offsets) - 1)):
+        following, followed, ended, cut = after[i], never, never, never
+        for t in reversed(range(offsets[i], offsets[i + 1])):
+            ended, cut = ended | ends[t], cut | cuts[t]
+            if successors is not None:
+                n = successors[t]
+            else:
+                n = np.where(cut, at_truncation[t], following)
+            n = np.where(ended, nothing, n)
+            yield Transition(t, n, followed & ~ended & ~cut, valid[t], t == offsets[i + 1] - 1)
+            following = following if v is None else np.where(valid[t], v[t], following)
+            followed, ended, cut = followed | valid[t], ended & ~valid[t], cut & ~valid[t]
+
+
+def _steps(x: ArrayLike, axis: int) -> Array:
+    """``x`` with time first, and numbers in float64."""
+    return np.moveaxis(np.asarray(x, np.float64), axis, 0)
+
+
+def _like(x: ArrayLike, rewards: ArrayLike, axis: int) -> Array:
+    return _steps(np.broadcast_to(np.asarray(x), np.shape(rewards)), axis)
