@@ -1,0 +1,49 @@
+"""numba's compiler as this package uses it: no interpreter lock, kept on disk where possible."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+
+
+def _sources() -> str:
+    """A digest of this package's source files."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+SOURCES = _sources()
+
+
+def jit(*signature: Any, inline: bool = False, **options: Any) -> Callable[[Any], Any]:
+    """``numba.njit`` without the interpreter lock and with a cache on disk.
+
+    numba finds cached code by the size and time of one source file, so it would go on using a
+    kernel after a helper in another file has changed.  The digest of the whole package in the
+    function's name prevents that.  Where no cache directory is writable, there is no cache.
+
+    ``inline``: always inlined by LLVM, so that what is constant at a call folds away.
+
+    A kernel may close over plain data (see ``_simd.Token``) but not over other kernels: numba
+    gives those a new identity in every process, and would never find the cached code.
+    """
+    options = {"nogil": True, "error_model": "numpy", "forceinline": inline} | options
+
+    def compiled(function: Any) -> Any:
+        if inline:
+            return numba.njit(*signature, **options)(function)
+        function.__qualname__ += f"-{SOURCES}"
+        try:
+            return numba.njit(*signature, cache=True, **options)(function)
+        except RuntimeError as error:
+            if "no locator available" not in str(error):
+                raise
+            return numba.njit(*signature, **options)(function)
+
+    return compiled
