@@ -19,7 +19,8 @@ from linscan.cli._rollout import Rollout
 
 ESTIMATORS = ["gae", "discounted_returns", "td_lambda"]
 GAMMA, LAM = 0.99, 0.95
-LOOP = "loop over time"
+LOOP = "loop"
+"""The way that is no backend: one NumPy operation after another, step after step."""
 SECONDS = 0.2
 """How long a call is repeated for the median of its time."""
 

@@ -31,7 +31,7 @@ def run(times: int = 32, columns: int = 2) -> int:
     console.print(table(results, loops))
     for name, reason in linscan.backends().items():
         if reason is not None:
-            console.print(f"Left out: {name}. {escape(reason)}", soft_wrap=True)
+            console.print(f"Left out: {name}: {escape(reason)}", soft_wrap=True)
 
     wrong = [result for result in results if not agrees(result, loops[result.estimator])]
     console.print(f"\n{verdict(results, wrong)}", soft_wrap=True)
@@ -53,9 +53,11 @@ def describe(recorded: Rollout, rollout: Rollout) -> str:
 
 def table(results: list[Result], loops: dict[str, Result]) -> Table:
     """A row for each result."""
-    rows = Table("estimator", "backend", "array")
+    rows = Table()
+    for heading in ("estimator", "backend", "array"):
+        rows.add_column(heading, no_wrap=True)
     for heading in ("time", "speed", "largest error"):
-        rows.add_column(heading, justify="right")
+        rows.add_column(heading, no_wrap=True, justify="right")
     for before, result in zip([None, *results], results, strict=False):
         starts = before is None or before.estimator != result.estimator
         if starts:

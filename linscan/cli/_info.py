@@ -27,7 +27,9 @@ def run() -> int:
         facts.add_row(package, installed(package))
     console.print(facts)
 
-    table = Table("backend", "", title="\nBackends, in the order in which auto tries them")
+    table = Table(
+        "backend", "here", title="\nBackends, in the order auto tries them", title_justify="left"
+    )
     for name, reason in linscan.backends().items():
         verdict = "[green]can run here[/]" if reason is None else f"[yellow]no:[/] {escape(reason)}"
         table.add_row(name, verdict)
