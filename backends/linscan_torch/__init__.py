@@ -1,1 +1,70 @@
-"""The torch backend."""
+"""The torch backend: the chunk scan in plain torch operations, on any device."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from types import MappingProxyType
+from typing import Any
+
+from linscan._problem import EstimatorProblem, ScanProblem
+from linscan._protocol import Fused, Kernel
+
+CHUNK_SIZE = 16
+"""Steps per chunk unless the caller says otherwise.  Each step is one pass over the tile's
+vectors, and the carries cost one pass in ``CHUNK_SIZE``: short chunks win."""
+
+ITEMSIZE = {
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+    "complex64": 8,
+    "complex128": 16,
+}
+
+
+class TorchBackend:
+    """Serves every torch tensor: any device, any dtype a scan works in."""
+
+    name = "torch"
+    rank = 20
+    fused: Mapping[str, Callable[[EstimatorProblem], Fused | str]] = MappingProxyType({})
+
+    def why_not(self) -> str | None:
+        """None where torch is installed."""
+        if find_spec("torch") is None:
+            return "torch is not installed (try: pip install 'linscan[torch]')"
+        return None
+
+    def owns(self, x: Any) -> bool:
+        """Whether ``x`` is a torch tensor."""
+        torch = sys.modules.get("torch")
+        return torch is not None and isinstance(x, torch.Tensor)
+
+    def supports(self, problem: ScanProblem) -> str | None:
+        """None: every problem can be done."""
+        return None
+
+    def explain(self, problem: ScanProblem | EstimatorProblem) -> Kernel:
+        """The chunk scan, with its chunk size."""
+        if isinstance(problem, EstimatorProblem):
+            raise TypeError("the torch backend runs no estimator in one pass: it scans")
+        arrays = 3 if problem.a == "full" else 2
+        return Kernel(
+            "chunk scan in torch operations",
+            bytes_per_element=ITEMSIZE[problem.dtype] * arrays + problem.reset,
+            chunk_size=problem.chunk_size or CHUNK_SIZE,
+        )
+
+    def scan(
+        self, problem: ScanProblem, a: Any, b: Any, initial: Any, reset: Any, out: Any
+    ) -> tuple[Any, Any]:
+        """Run the chunk scan."""
+        from linscan_torch._scan import scan
+
+        return scan(problem, a, b, initial, reset, out)
+
+
+BACKEND = TorchBackend()
