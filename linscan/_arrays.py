@@ -67,17 +67,16 @@ def place(x: Any) -> str:
     return f"{type(x).__module__}.{type(x).__qualname__} on {x.device}"
 
 
-def check_same_place(**arrays: Any) -> None:
-    """TypeError unless every array is of the same library and on the same device."""
-    given = {name: place(x) for name, x in arrays.items() if x is not None}
-    if len(set(given.values())) > 1:
-        listed = ", ".join(f"{name} is {where}" for name, where in given.items())
-        raise TypeError(f"all arrays must be of one library and on one device, but {listed}")
-
-
 def dtype_name(x: Any) -> str:
     """``float32`` and the like; NumPy's byte order is not part of the name."""
     return str(x.dtype).removeprefix("torch.") if is_torch(x) else str(np.dtype(x.dtype).name)
+
+
+def dtype_of(dtype: Any) -> str:
+    """The name of a dtype given as a name, a NumPy dtype or a torch dtype."""
+    if type(dtype).__module__ == "torch":
+        return str(dtype).removeprefix("torch.")
+    return str(np.dtype(dtype).name)
 
 
 def is_number_dtype(name: str) -> bool:
@@ -115,9 +114,7 @@ def native(x: Any, dtype: str) -> Any:
     """``x`` in that dtype and in native byte order; ``x`` itself if it is already."""
     if is_torch(x):
         return x.to(getattr(sys.modules["torch"], dtype))
-    if dtype_name(x) == dtype and x.dtype.isnative:
-        return x
-    return x.astype(dtype)
+    return x.astype(dtype) if needs_cast(x, dtype) else x
 
 
 def namespace(x: Any) -> Any:
@@ -137,42 +134,42 @@ def empty(shape: tuple[int, ...], model: Any, dtype: str) -> Any:
     return namespace(model).empty(shape, dtype=dtype)
 
 
-def check_out(
-    name: str, out: Any, shape: tuple[int, ...], dtype: str, inputs: dict[str, Any]
-) -> None:
-    """Raise unless ``out`` can take the result: its shape, dtype, and memory of its own."""
-    if tuple(out.shape) != shape:
-        raise ValueError(f"{name} has shape {tuple(out.shape)}, but the result has shape {shape}")
-    if dtype_name(out) != dtype or not getattr(out.dtype, "isnative", True):
-        raise TypeError(f"{name} has dtype {out.dtype}, but the result has dtype {dtype}")
-    if _host.is_cpu_array(out):
-        memory = _host.view(out)
-        if not memory.flags.writeable:
-            raise ValueError(f"{name} is read-only")
-        if any(s == 0 and n > 1 for n, s in zip(memory.shape, memory.strides, strict=True)):
-            raise ValueError(f"{name} overlaps itself: several of its elements share memory")
-        for other, x in inputs.items():
-            if x is not None and np.shares_memory(memory, _host.view(x)):
-                raise ValueError(f"{name} shares memory with {other}: inputs are never written")
+def filled(shape: tuple[int, ...], value: Any, model: Any, dtype: str) -> Any:
+    """A fresh array of ``model``'s library and device that holds ``value`` everywhere."""
+    x = empty(shape, model, dtype)
+    x[...] = value
+    return x
 
 
-def first_true(condition: Any) -> tuple[int, ...] | None:
-    """The index of the first true element, or None."""
-    found = np.argwhere(_host.view(condition))
-    return tuple(int(i) for i in found[0]) if len(found) else None
+def expanded(x: Any, shape: tuple[int, ...]) -> Any:
+    """A contiguous copy of ``x``, broadcast to that shape."""
+    return filled(shape, x, x, dtype_name(x))
 
 
-def binary(name: str, x: Any, check: bool) -> Any:
-    """A flag or mask as bool; ValueError with the first position that holds neither 0 nor 1."""
-    if dtype_name(x) == "bool":
-        return x
-    if not is_number_dtype(dtype_name(x)) or "complex" in dtype_name(x):
-        raise TypeError(f"{name} must be bool, or numbers that are 0 or 1, not {x.dtype}")
-    if check:
-        bad = first_true((x != 0) & (x != 1))
-        if bad is not None:
+def array_like(name: str, x: Any, model: Any) -> Any:
+    """An array as it is; a number as an array of rank 0 in ``model``'s library."""
+    if isinstance(x, np.generic) and is_torch(model):
+        x = x.item()
+    if is_scalar(x):
+        return filled((), x, model, "bool" if isinstance(x, bool) else promote([model, x]))
+    return as_array(name, x)
+
+
+def needs_cast(x: Any, dtype: str) -> bool:
+    """Whether :func:`native` would make a copy."""
+    return dtype_name(x) != dtype or not getattr(x.dtype, "isnative", True)
+
+
+def broadcast_shape(a: Any, b: Any) -> tuple[int, ...]:
+    """The shape of the result; ValueError if there is none, or if it has rank 0."""
+    shape = tuple(b.shape)
+    if not is_scalar(a):
+        try:
+            shape = np.broadcast_shapes(tuple(a.shape), shape)
+        except ValueError:
             raise ValueError(
-                f"{name} must be 0 or 1 everywhere, but {name}[{', '.join(map(str, bad))}] "
-                f"is {x[bad]}"
-            )
-    return x != 0
+                f"a has shape {tuple(a.shape)} and b has shape {shape}: they do not broadcast"
+            ) from None
+    if not shape:
+        raise ValueError("b has rank 0: a scan needs an axis of time")
+    return shape

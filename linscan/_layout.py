@@ -12,6 +12,8 @@ from itertools import product
 from math import prod
 from typing import Any, NamedTuple
 
+from linscan._problem import Kind
+
 Shape = tuple[int, ...]
 
 MANY_BLOCKS = 64
@@ -19,7 +21,7 @@ TINY_BLOCK = 1 << 14
 
 
 class Operand(NamedTuple):
-    """The shape of an array aligned to the result's rank, and its strides, 0 where it broadcasts."""
+    """An array's shape, aligned to the result's rank, and its strides, 0 where it broadcasts."""
 
     shape: Shape
     strides: Shape
@@ -42,6 +44,11 @@ class Layout(NamedTuple):
         kept = [1 if i in self.loops else n for i, n in enumerate(shape)]
         return prod(kept[: self.axis]), kept[self.axis], prod(kept[self.axis + 1 :])
 
+    @property
+    def state(self) -> Shape:
+        """The shape of a state: one step."""
+        return tuple(1 if i == self.axis else n for i, n in enumerate(self.shape))
+
     def indices(self) -> Iterator[dict[int, int]]:
         """The index of each block along the axes looped over."""
         for index in product(*(range(self.shape[i]) for i in self.loops)):
@@ -63,9 +70,7 @@ class Layout(NamedTuple):
 def operand(x: Any, rank: int) -> Operand:
     """How an array steps through the axes of a result of that rank."""
     shape = tuple(x.shape)
-    strides = x.strides if isinstance(x.strides, tuple) else None
-    if strides is None or callable(getattr(x, "stride", None)):
-        strides = x.stride()
+    strides = x.stride() if hasattr(x, "stride") else x.strides
     pad = (0,) * (rank - len(shape))
     return Operand(
         (1,) * len(pad) + shape,
@@ -93,9 +98,22 @@ def layout(shape: Shape, axis: int, operands: Sequence[Operand]) -> Layout:
     return Layout(shape, axis, (*loops(range(axis)), *loops(range(axis + 1, len(shape)))))
 
 
-def in_the_way(whole: Layout, operands: Sequence[Operand]) -> list[bool]:
-    """Which operands to copy, so that one block remains: none, unless the blocks are tiny."""
+def in_the_way(whole: Layout, operands: Sequence[Operand]) -> list[Operand]:
+    """The operands to copy, so that one block remains: none, unless the blocks are tiny."""
     count = prod(whole.shape[i] for i in whole.loops)
     if count < MANY_BLOCKS or prod(whole.block) > TINY_BLOCK:
-        return [False] * len(operands)
-    return [bool(layout(whole.shape, whole.axis, [x]).loops) for x in operands]
+        return []
+    return [x for x in operands if layout(whole.shape, whole.axis, [x]).loops]
+
+
+def kind_of(shape: Shape, axis: int) -> Kind:
+    """What multipliers of that shape (aligned to the result's rank) are: rows, steps, or both."""
+    if shape[axis] == 1:
+        return "row"
+    return "step" if all(n == 1 for i, n in enumerate(shape) if i != axis) else "full"
+
+
+def with_time(x: Any, rank: int, axis: int) -> Any:
+    """A state, shaped like the result without time, with an axis of size 1 for it."""
+    shape = (1,) * (rank - 1 - x.ndim) + tuple(x.shape)
+    return x.reshape((*shape[:axis], 1, *shape[axis:]))

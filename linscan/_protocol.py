@@ -79,9 +79,10 @@ class Backend(Protocol):
     def scan(
         self, problem: ScanProblem, a: Any, b: Any, initial: Any, reset: Any, out: Any
     ) -> tuple[Any, Any]:
-        """``(x, final)``: the result, ``(outer, time, inner)``, and the state after the last step,
-        ``(outer, 1, inner)``, or None when ``problem.final`` is false.
+        """The result and the state after the last step, ``(x, final)``.
 
+        - ``x`` is ``(outer, time, inner)``; ``final`` is ``(outer, 1, inner)``, or None when
+          ``problem.final`` is false.
         - ``x`` is ``out`` if that is given (it may be ``b`` itself: in place), else fresh and
           contiguous, of ``b``'s library and device.  Nothing else is written.
         - With no ``initial`` the first multiplier is not read; at a reset neither the multiplier

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from linscan import _arrays, _dispatch, _packed
+from linscan import _arrays, _dispatch
 from linscan._arrays import is_scalar
-from linscan._layout import Layout, in_the_way, layout, operand
+from linscan._check import (
+    Check,
+    binary,
+    check_axis,
+    check_broadcast,
+    check_options,
+    check_out,
+    check_same_place,
+    looks_at_data,
+    refuse_nan,
+)
+from linscan._host import is_cpu_array
+from linscan._layout import Layout, in_the_way, kind_of, layout, operand, with_time
+from linscan._packed import pack
 from linscan._problem import Kind, ScanProblem
 from linscan._protocol import Backend, BackendUnsupported, Kernel
-
-Check = Literal["auto", "full", "off"]
 
 
 def scan(
@@ -86,52 +97,66 @@ def scan(
     >>> linscan.scan(np.array([2.0, 3.0]), np.array([1.0, 1.0]), reverse=True)
     array([3., 1.])
     """
-    a, b, initial, reset, out = _operands(a, b, initial, reset, out)
-    if cu_seqlens is not None:
-        x, final = _scan_packed(
-            a, b, initial, axis, reverse, reset, cu_seqlens, out, backend, chunk_size, check
-        )
-    else:
+    a, b, initial, reset, out = operands(a, b, initial, reset, out)
+    if cu_seqlens is None:
         plan = plan_scan(
             a, b, initial, axis, reverse, reset, return_final, out, backend, chunk_size, check
         )
         x, final = plan.run(a, b, initial, reset, out, check)
+    else:
+        packed = pack(a, b, initial, axis, reverse, reset, cu_seqlens, out, check)
+        a, b, reset, target = packed.a, packed.b, packed.reset, packed.out
+        plan = plan_scan(
+            a, b, None, axis, reverse, reset, False, target, backend, chunk_size, check
+        )
+        x, final = packed.results(plan.run(a, b, None, reset, target, check)[0], out)
     return (x, final) if return_final else x
 
 
-def _operands(a: Any, b: Any, initial: Any, reset: Any, out: Any) -> tuple[Any, ...]:
-    """Everything that is not a Python number or None as an array of one library."""
+def plan_call(
+    a: Any,
+    b: Any,
+    initial: Any,
+    *,
+    axis: int,
+    reverse: bool,
+    reset: Any,
+    cu_seqlens: Any,
+    return_final: bool,
+    out: Any,
+    backend: str,
+    chunk_size: int | None,
+    check: Check,
+) -> ScanPlan:
+    """What :func:`scan` would do with these arguments."""
+    a, b, initial, reset, out = operands(a, b, initial, reset, out)
+    if cu_seqlens is not None:
+        packed = pack(a, b, initial, axis, reverse, reset, cu_seqlens, out, check)
+        a, b, initial, reset, out = packed.a, packed.b, None, packed.reset, packed.out
+    return plan_scan(
+        a, b, initial, axis, reverse, reset, return_final, out, backend, chunk_size, check
+    )
+
+
+def operands(a: Any, b: Any, initial: Any, reset: Any, out: Any) -> tuple[Any, ...]:
+    """Everything but None and a number for ``a`` as an array of one library."""
     if not is_scalar(a):
         a = _arrays.as_array("a", a)
     if is_scalar(b):
         if is_scalar(a):
             raise ValueError("a and b are both numbers: a scan needs an axis of time")
-        zero_rank = _arrays.empty((), a, _arrays.promote([a, b]))
-        zero_rank[...] = b
-        b = zero_rank
+        b = _arrays.filled((), b, a, _arrays.promote([a, b]))
     else:
         b = _arrays.as_array("b", b)
-    if _arrays.is_torch(b) and isinstance(a, np.generic):
+    if _arrays.is_torch(b) and type(a) is not float and isinstance(a, np.generic):
         a = a.item()
     if initial is not None:
-        initial = _number_like("initial", initial, b)
+        initial = _arrays.array_like("initial", initial, b)
     if reset is not None:
-        reset = _number_like("reset", reset, b)
+        reset = _arrays.array_like("reset", reset, b)
     if out is not None:
         out = _arrays.as_array("out", out)
     return a, b, initial, reset, out
-
-
-def _number_like(name: str, x: Any, model: Any) -> Any:
-    """An array as it is; a Python number as one of rank 0 in the model's library."""
-    if isinstance(x, np.generic) and _arrays.is_torch(model):
-        x = x.item()
-    if not is_scalar(x):
-        return _arrays.as_array(name, x)
-    is_flag = isinstance(x, bool)
-    number = _arrays.empty((), model, "bool" if is_flag else _arrays.promote([model, x]))
-    number[...] = x
-    return number
 
 
 class ScanPlan(NamedTuple):
@@ -142,10 +167,12 @@ class ScanPlan(NamedTuple):
     problem: ScanProblem
     layout: Layout
     axis: int
+    views: tuple[tuple[int, int, int], ...]
+    """What a, b, initial, reset and out are reshaped to, where there is one block."""
     state_shape: tuple[int, ...]
     casts: bool
     copies: frozenset[str]
-    """Operands that are expanded in memory first: small ones, or in the way of large blocks."""
+    """Operands that are expanded in memory first: states, or those that leave tiny blocks."""
     differentiates: bool
 
     def explain(self) -> Kernel:
@@ -161,10 +188,7 @@ class ScanPlan(NamedTuple):
             _refuse_gradients()
         if out is not None:
             inputs = {"a": a, "b": None if out is b else b, "initial": initial, "reset": reset}
-            if is_scalar(a):
-                del inputs["a"]
-            _arrays.check_out("out", out, whole.shape, problem.dtype, inputs)
-        target = out
+            check_out("out", out, whole.shape, problem.dtype, inputs)
         if problem.a == "scalar":
             a = a if is_scalar(a) else a.item()
         elif self.casts:
@@ -172,43 +196,40 @@ class ScanPlan(NamedTuple):
         if self.casts:
             b = _arrays.native(b, problem.dtype)
         if initial is not None:
-            initial = _arrays.native(initial, problem.dtype)
-            initial = _with_time(initial, len(whole.shape), self.axis)
+            initial = with_time(_arrays.native(initial, problem.dtype), len(whole.shape), self.axis)
         if reset is not None:
-            reset = _arrays.binary(
-                "reset", reset, check == "full" or (check == "auto" and _on_cpu(reset))
-            )
+            reset = binary("reset", reset, looks_at_data(check, reset))
         if check == "full":
-            _refuse_nan(a, b, initial, reset)
+            refuse_nan("a", a, None if reset is None else ~reset)
+            refuse_nan("b", b)
+            refuse_nan("initial", initial)
+        target = out
         if self.copies:
-            a, b, initial, reset, target = self._copy(a, b, initial, reset, out)
+            a, b, initial, reset, target = self._expand(a, b, initial, reset, out)
         if whole.loops:
             x, final = self._blocks(a, b, initial, reset, target)
         else:
-            view = whole.view
+            views = self.views
             x, final = self.backend.scan(
                 problem,
-                a if problem.a == "scalar" else view(a),
-                view(b),
-                None if initial is None else view(initial),
-                None if reset is None else view(reset),
-                None if target is None else view(target),
+                a if problem.a == "scalar" else a.reshape(views[0]),
+                b.reshape(views[1]),
+                None if initial is None else initial.reshape(views[2]),
+                None if reset is None else reset.reshape(views[3]),
+                None if target is None else target.reshape(views[4]),
             )
-            x = x.reshape(whole.shape)
         if out is None:
-            out = x
+            out = x.reshape(whole.shape)
         elif target is None:
-            out[...] = x
+            out[...] = x.reshape(whole.shape)
         return out, None if final is None else final.reshape(self.state_shape)
 
     def _blocks(self, a: Any, b: Any, initial: Any, reset: Any, out: Any) -> tuple[Any, Any]:
         """One backend call per block, into one result."""
         problem, whole = self.problem, self.layout
         x = _arrays.empty(whole.shape, b, problem.dtype) if out is None else out
-        final = None
-        if problem.final:
-            state = tuple(1 if i == self.axis else n for i, n in enumerate(whole.shape))
-            final = _arrays.empty(state, b, problem.dtype)
+        state = whole.state
+        final = _arrays.empty(state, b, problem.dtype) if problem.final else None
         for index in whole.indices():
 
             def view(operand: Any, index: dict[int, int] = index) -> Any:
@@ -226,23 +247,17 @@ class ScanPlan(NamedTuple):
                 view(final)[...] = last
         return x, final
 
-    def _copy(self, a: Any, b: Any, initial: Any, reset: Any, out: Any) -> tuple[Any, ...]:
-        shape = self.layout.shape
-        state = tuple(1 if i == self.axis else n for i, n in enumerate(shape))
+    def _expand(self, a: Any, b: Any, initial: Any, reset: Any, out: Any) -> tuple[Any, ...]:
+        whole, state = self.layout.shape, self.layout.state
 
-        def expanded(name: str, x: Any) -> Any:
-            if name not in self.copies:
-                return x
-            timeless = name == "initial" or (name == "a" and self.problem.a == "row")
-            copy = _arrays.empty(state if timeless else shape, b, _arrays.dtype_name(x))
-            copy[...] = x
-            return copy
+        def expanded(name: str, x: Any, shape: tuple[int, ...]) -> Any:
+            return _arrays.expanded(x, shape) if name in self.copies else x
 
         return (
-            expanded("a", a),
-            expanded("b", b),
-            expanded("initial", initial),
-            expanded("reset", reset),
+            expanded("a", a, state if self.problem.a == "row" else whole),
+            expanded("b", b, whole),
+            expanded("initial", initial, state),
+            expanded("reset", reset, whole),
             None if "out" in self.copies else out,
         )
 
@@ -263,7 +278,7 @@ def plan_scan(
     chunk_size: int | None,
     check: Check,
 ) -> ScanPlan:
-    """The plan of such a call: made once for each signature."""
+    """The plan of a call without packed sequences: made once for each signature."""
     signature = _arrays.signature
     backend = _dispatch.resolve(backend)
     key = (
@@ -302,60 +317,50 @@ def _plan(
     chunk_size: int | None,
     check: Check,
 ) -> ScanPlan:
-    scalar = is_scalar(a)
     check_options(chunk_size, check)
-    _arrays.check_same_place(a=None if scalar else a, b=b, initial=initial, reset=reset, out=out)
-    operands = [x for x in (a, b, initial) if x is not None]
-    dtype = _arrays.promote(operands)
-    casts = any(
-        _arrays.dtype_name(x) != dtype or not getattr(x.dtype, "isnative", True)
-        for x in operands
-        if not is_scalar(x)
-    )
-
-    shape = tuple(b.shape)
-    if not scalar:
-        try:
-            shape = np.broadcast_shapes(tuple(a.shape), shape)
-        except ValueError:
-            raise ValueError(
-                f"a has shape {tuple(a.shape)} and b has shape {shape}: they do not broadcast"
-            ) from None
+    named = {
+        "a": None if is_scalar(a) else a,
+        "b": b,
+        "initial": initial,
+        "reset": reset,
+        "out": out,
+    }
+    check_same_place(**named)
+    promoting = [x for x in (a, b, initial) if x is not None]
+    dtype = _arrays.promote(promoting)
+    shape = _arrays.broadcast_shape(a, b)
     rank = len(shape)
-    if rank == 0:
-        raise ValueError("b has rank 0: a scan needs an axis of time")
     axis = check_axis(axis, rank, "the result")
-    time = shape[axis]
     rest = shape[:axis] + shape[axis + 1 :]
     if reset is not None:
         check_broadcast("reset", reset, shape, "the result")
     if initial is not None:
         check_broadcast("initial", initial, rest, "the result without its time axis")
-        initial = _with_time(initial, rank, axis)
+        named["initial"] = with_time(initial, rank, axis)
+    if out is not None:
+        check_broadcast("out", out, shape, "the result")
 
-    if not scalar and a.ndim == 0 and _on_cpu(a):
-        scalar = True
-    kind: Kind = "scalar" if scalar else _kind(operand(a, rank).shape, axis)
-    named = {"a": None if scalar else a, "b": b, "initial": initial, "reset": reset, "out": out}
+    kind: Kind = "scalar"
+    if not is_scalar(a):
+        kind = kind_of(operand(a, rank).shape, axis)
+        if a.ndim == 0 and is_cpu_array(a):
+            kind, named["a"] = "scalar", None
     steps = {name: operand(x, rank) for name, x in named.items() if x is not None}
-    timeless = {name for name in steps if name == "initial" or (name == "a" and kind == "row")}
-    main = {name: x for name, x in steps.items() if name not in timeless}
-    whole = layout(shape, axis, list(main.values()))
+    states = {name for name in steps if name == "initial" or (name == "a" and kind == "row")}
+    main = [x for name, x in steps.items() if name not in states]
+    whole = layout(shape, axis, main)
+    blocking = in_the_way(whole, main)
     copies = {
-        name
-        for name, obstructs in zip(main, in_the_way(whole, list(main.values())), strict=True)
-        if obstructs
+        name for name, x in steps.items() if name not in states and any(x is y for y in blocking)
     }
     if copies:
         whole = Layout(shape, axis, ())
-    state = tuple(1 if i == axis else n for i, n in enumerate(shape))
-    copies |= {
-        name
-        for name in timeless
-        if not set(layout(state, axis, [steps[name]]).loops) <= set(whole.loops)
-    }
+    state = whole.state
+    for name in states:
+        if not set(layout(state, axis, [steps[name]]).loops) <= set(whole.loops):
+            copies.add(name)
 
-    outer, _, inner = whole.block
+    outer, time, inner = whole.block
     problem = ScanProblem(
         outer=outer,
         time=time,
@@ -370,140 +375,26 @@ def _plan(
     )
     arrays = [x for x in named.values() if x is not None]
     chosen = _dispatch.choose(backend, arrays, lambda candidate: candidate.supports(problem))
+
+    def view(name: str) -> tuple[int, int, int]:
+        if name not in steps:
+            return (1, 1, 1)
+        if name in copies:
+            return whole.fold(state if name in states else shape)
+        return whole.fold(steps[name].shape)
+
     return ScanPlan(
         backend=chosen.backend,
         passed_over=chosen.passed_over,
         problem=problem,
         layout=whole,
         axis=axis,
+        views=tuple(map(view, named)),
         state_shape=rest,
-        casts=casts,
+        casts=any(not is_scalar(x) and _arrays.needs_cast(x, dtype) for x in promoting),
         copies=frozenset(copies),
         differentiates=any(getattr(x, "requires_grad", False) for x in arrays),
     )
-
-
-def _scan_packed(
-    a: Any,
-    b: Any,
-    initial: Any,
-    axis: int,
-    reverse: bool,
-    reset: Any,
-    cu_seqlens: Any,
-    out: Any,
-    backend: str,
-    chunk_size: int | None,
-    check: Check,
-) -> tuple[Any, Any]:
-    """Segments are cut by resets; an initial state joins the first input of its segment."""
-    check_options(chunk_size, check)
-    shape = tuple(b.shape) if is_scalar(a) else np.broadcast_shapes(a.shape, b.shape)
-    if not shape:
-        raise ValueError("b has rank 0: a scan needs an axis of time")
-    axis = check_axis(axis, len(shape), "the result")
-    rest = shape[:axis] + shape[axis + 1 :]
-    on_cpu = _on_cpu(b)
-    parts = _packed.segments(
-        cu_seqlens, shape[axis], b, check == "full" or (check == "auto" and on_cpu)
-    )
-    begins = parts.last if reverse else parts.first
-    xp = _arrays.namespace(b)
-    dtype = _arrays.promote([x for x in (a, b, initial) if x is not None])
-    accumulate = {"float16": "float32", "bfloat16": "float32"}.get(dtype, dtype)
-
-    user_reset = None
-    if reset is not None:
-        check_broadcast("reset", reset, shape, "the result")
-        user_reset = _arrays.binary("reset", reset, check == "full" or (check == "auto" and on_cpu))
-    marks = _packed.along(axis, begins, xp.broadcast_to(b, shape))
-    cuts = marks if user_reset is None else marks | user_reset
-
-    state = None
-    if initial is not None:
-        check_broadcast("initial", initial, (parts.count, *rest), "(segments, the other axes)")
-        state = xp.broadcast_to(_arrays.native(initial, accumulate), (parts.count, *rest))
-        folded = _arrays.empty(shape, b, accumulate)
-        folded[...] = b
-        first = xp.moveaxis(folded, axis, 0)
-        multiplier = a
-        if not is_scalar(a):
-            multiplier = xp.moveaxis(xp.broadcast_to(a, shape), axis, 0)[begins]
-            multiplier = _arrays.native(multiplier, accumulate)
-        with np.errstate(all="ignore"):
-            joined = multiplier * state[parts.number] + first[begins]
-        if user_reset is not None:
-            kept = xp.moveaxis(xp.broadcast_to(user_reset, shape), axis, 0)[begins]
-            joined = xp.where(kept, first[begins], joined)
-        first[begins] = joined
-        source, a_source = folded, a if is_scalar(a) else _arrays.native(a, accumulate)
-    else:
-        source, a_source = b, a
-
-    direct = out if initial is None or accumulate == dtype else None
-    if out is not None:
-        inputs = {"a": None if is_scalar(a) else a, "initial": initial, "reset": reset}
-        inputs["b"] = None if out is b else b
-        _arrays.check_out("out", out, shape, dtype, inputs)
-    plan = plan_scan(
-        a_source, source, None, axis, reverse, cuts, False, direct, backend, chunk_size, check
-    )
-    x, _ = plan.run(a_source, source, None, cuts, direct, check)
-    final = _arrays.empty((parts.count, *rest), b, accumulate)
-    final[...] = 0 if state is None else state
-    final[parts.number] = xp.moveaxis(x, axis, 0)[parts.first if reverse else parts.last]
-    if out is not None and direct is None:
-        out[...] = _arrays.native(x, dtype)
-        return out, _arrays.native(final, dtype)
-    return _arrays.native(x, dtype), _arrays.native(final, dtype)
-
-
-def check_options(chunk_size: int | None, check: str) -> None:
-    """ValueError or TypeError for a chunk size below 1 or an unknown kind of check."""
-    if chunk_size is not None:
-        if isinstance(chunk_size, bool) or not isinstance(chunk_size, (int, np.integer)):
-            raise TypeError(f"chunk_size must be an integer or None, not {chunk_size!r}")
-        if chunk_size < 1:
-            raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")
-    if check not in ("auto", "full", "off"):
-        raise ValueError(f"check must be 'auto', 'full' or 'off', not {check!r}")
-
-
-def check_axis(axis: int, rank: int, of: str) -> int:
-    """The axis counted from the front; ValueError if there is no such axis."""
-    if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)):
-        raise TypeError(f"axis must be an integer, not {axis!r}")
-    if not -rank <= axis < rank:
-        raise ValueError(f"axis {axis} is out of range: {of} has rank {rank}")
-    return int(axis) % rank
-
-
-def check_broadcast(name: str, x: Any, shape: tuple[int, ...], of: str) -> None:
-    """ValueError unless ``x`` broadcasts to ``shape`` without enlarging it."""
-    try:
-        if np.broadcast_shapes(tuple(x.shape), shape) == shape:
-            return
-    except ValueError:
-        pass
-    raise ValueError(
-        f"{name} has shape {tuple(x.shape)}, which does not broadcast to {shape}, the shape of {of}"
-    )
-
-
-def _kind(shape: tuple[int, ...], axis: int) -> Kind:
-    if shape[axis] == 1:
-        return "row"
-    return "step" if all(n == 1 for i, n in enumerate(shape) if i != axis) else "full"
-
-
-def _with_time(x: Any, rank: int, axis: int) -> Any:
-    """A state, shaped like the result without time, with an axis of size 1 for it."""
-    shape = (1,) * (rank - 1 - x.ndim) + tuple(x.shape)
-    return x.reshape((*shape[:axis], 1, *shape[axis:]))
-
-
-def _on_cpu(x: Any) -> bool:
-    return isinstance(x, np.ndarray) or (_arrays.is_torch(x) and x.device.type == "cpu")
 
 
 def _refuse_gradients() -> None:
@@ -512,15 +403,3 @@ def _refuse_gradients() -> None:
             "an input requires grad, and this version of linscan computes no gradients: "
             "call it under torch.no_grad(), or pass x.detach()"
         )
-
-
-def _refuse_nan(a: Any, b: Any, initial: Any, reset: Any) -> None:
-    for name, x in (("a", a), ("b", b), ("initial", initial)):
-        if x is None or is_scalar(x):
-            continue
-        bad = x != x
-        if name == "a" and reset is not None:
-            bad = bad & ~reset
-        position = _arrays.first_true(bad)
-        if position is not None:
-            raise ValueError(f"{name}[{', '.join(map(str, position))}] is NaN (check='full')")

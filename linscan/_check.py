@@ -1,0 +1,108 @@
+"""What is refused, and in which words."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from linscan import _host
+from linscan._arrays import dtype_name, is_number_dtype, is_scalar, place
+
+Check = Literal["auto", "full", "off"]
+
+
+def looks_at_data(check: Check, x: Any) -> bool:
+    """Whether a check of that kind reads what ``x`` holds: never on a device, unless full."""
+    return check == "full" or (check == "auto" and _host.is_cpu_array(x))
+
+
+def check_options(chunk_size: int | None, check: Check) -> None:
+    """ValueError or TypeError for a chunk size below 1 or an unknown kind of check."""
+    if chunk_size is not None:
+        if isinstance(chunk_size, bool) or not isinstance(chunk_size, (int, np.integer)):
+            raise TypeError(f"chunk_size must be an integer or None, not {chunk_size!r}")
+        if chunk_size < 1:
+            raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")
+    if check not in ("auto", "full", "off"):
+        raise ValueError(f"check must be 'auto', 'full' or 'off', not {check!r}")
+
+
+def check_axis(axis: int, rank: int, of: str) -> int:
+    """The axis counted from the front; ValueError if there is no such axis."""
+    if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)):
+        raise TypeError(f"axis must be an integer, not {axis!r}")
+    if not -rank <= axis < rank:
+        raise ValueError(f"axis {axis} is out of range: {of} has rank {rank}")
+    return int(axis) % rank
+
+
+def check_broadcast(name: str, x: Any, shape: tuple[int, ...], of: str) -> None:
+    """ValueError unless ``x`` broadcasts to ``shape`` without enlarging it."""
+    try:
+        if np.broadcast_shapes(tuple(x.shape), shape) == shape:
+            return
+    except ValueError:
+        pass
+    raise ValueError(
+        f"{name} has shape {tuple(x.shape)}, which does not broadcast to {shape}, the shape of {of}"
+    )
+
+
+def check_same_place(**arrays: Any) -> None:
+    """TypeError unless every array is of the same library and on the same device."""
+    given = {name: place(x) for name, x in arrays.items() if x is not None}
+    if len(set(given.values())) > 1:
+        listed = ", ".join(f"{name} is {where}" for name, where in given.items())
+        raise TypeError(f"all arrays must be of one library and on one device, but {listed}")
+
+
+def check_out(
+    name: str, out: Any, shape: tuple[int, ...], dtype: str, inputs: dict[str, Any]
+) -> None:
+    """Raise unless ``out`` can take the result: its shape, dtype, and memory of its own."""
+    if tuple(out.shape) != shape:
+        raise ValueError(f"{name} has shape {tuple(out.shape)}, but the result has shape {shape}")
+    if dtype_name(out) != dtype or not getattr(out.dtype, "isnative", True):
+        raise TypeError(f"{name} has dtype {out.dtype}, but the result has dtype {dtype}")
+    if _host.is_cpu_array(out):
+        memory = _host.view(out)
+        if not memory.flags.writeable:
+            raise ValueError(f"{name} is read-only")
+        if any(s == 0 and n > 1 for n, s in zip(memory.shape, memory.strides, strict=True)):
+            raise ValueError(f"{name} overlaps itself: several of its elements share memory")
+        for other, x in inputs.items():
+            if not (x is None or is_scalar(x)) and np.shares_memory(memory, _host.view(x)):
+                raise ValueError(f"{name} shares memory with {other}: inputs are never written")
+
+
+def first_true(condition: Any) -> tuple[int, ...] | None:
+    """The index of the first true element, or None."""
+    found = np.argwhere(_host.view(condition))
+    return tuple(int(i) for i in found[0]) if len(found) else None
+
+
+def binary(name: str, x: Any, check: bool) -> Any:
+    """A flag or mask as bool; ValueError with the first position that holds neither 0 nor 1."""
+    if dtype_name(x) == "bool":
+        return x
+    if not is_number_dtype(dtype_name(x)) or "complex" in dtype_name(x):
+        raise TypeError(f"{name} must be bool, or numbers that are 0 or 1, not {x.dtype}")
+    if check:
+        bad = first_true((x != 0) & (x != 1))
+        if bad is not None:
+            raise ValueError(
+                f"{name} must be 0 or 1 everywhere, but {name}[{', '.join(map(str, bad))}] "
+                f"is {x[bad]}"
+            )
+    return x != 0
+
+
+def refuse_nan(name: str, x: Any, where: Any = None) -> None:
+    """ValueError with the first position (among those where read) that holds NaN."""
+    if x is None or is_scalar(x):
+        return
+    bad = x != x
+    position = first_true(bad if where is None else bad & where)
+    if position is not None:
+        raise ValueError(f"{name}[{', '.join(map(str, position))}] is NaN (check='full')")

@@ -1,0 +1,79 @@
+"""``explain``: what a call would do."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from linscan._scan import plan_call, scan
+from linscan.rl import gae, returns
+from linscan.rl._estimator import Call, plan_estimate
+
+_ESTIMATORS = {
+    gae.gae: gae.ESTIMATOR,
+    returns.discounted_returns: returns.DISCOUNTED_RETURNS,
+    returns.td_lambda: returns.TD_LAMBDA,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What :func:`explain` found; printing it reads well."""
+
+    backend: str
+    kernel: str
+    bytes_per_element: float
+    """Memory moved per element of the result by the pass that scans."""
+    chunk_size: int | None
+    """None where the kernel has no chunks."""
+    passed_over: dict[str, str] = field(default_factory=dict)
+    """Backends that come first, and why each was not taken."""
+
+    def __str__(self) -> str:
+        chunks = "no chunks" if self.chunk_size is None else f"chunks of {self.chunk_size}"
+        lines = [
+            f"{self.backend}: {self.kernel}",
+            f"{self.bytes_per_element:g} bytes per element, {chunks}",
+            *(f"passed over {name}: {reason}" for name, reason in self.passed_over.items()),
+        ]
+        return "\n".join(lines)
+
+
+def explain(what: Any, /, *args: Any, **kwargs: Any) -> Explanation:
+    """Say which backend and kernel a call would use, without computing anything.
+
+    ``explain(a, b, …)`` explains ``scan(a, b, …)``, and ``explain(function, …)`` explains
+    ``function(…)``, for ``scan`` and every estimator.  The arguments are checked as in the call.
+
+    Raises what the call would raise, and TypeError for any other function.
+
+    >>> x = np.ones(3)
+    >>> linscan.explain(linscan.gae, x, x, gamma=1.0, lam=1.0, backend="numpy").backend
+    'numpy'
+    """
+    if not callable(what):
+        return explain(scan, what, *args, **kwargs)
+    function: Callable[..., Any] = what
+    bound = inspect.signature(function).bind(*args, **kwargs) if _is_ours(function) else None
+    if bound is None:
+        known = ", ".join(["scan", *(f.__name__ for f in _ESTIMATORS)])
+        raise TypeError(f"explain knows {known}, not {function!r}")
+    bound.apply_defaults()
+    if function is scan:
+        found: Any = plan_call(**bound.arguments)
+    else:
+        found, _ = plan_estimate(Call(estimator=_ESTIMATORS[function], **bound.arguments))
+    kernel = found.explain()
+    return Explanation(
+        found.backend.name,
+        kernel.name,
+        kernel.bytes_per_element,
+        kernel.chunk_size,
+        found.passed_over,
+    )
+
+
+def _is_ours(function: Callable[..., Any]) -> bool:
+    return function is scan or function in _ESTIMATORS

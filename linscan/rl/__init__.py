@@ -1,0 +1,1 @@
+"""Return estimators: elementwise maps around one scan, one file per family."""

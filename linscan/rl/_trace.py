@@ -1,0 +1,130 @@
+"""The composed path: what every estimator needs beside its own two lines of mathematics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from linscan import _arrays
+from linscan._problem import EstimatorInputs, EstimatorProblem
+
+Scan = Callable[..., Any]
+"""``scan(a, b, initial=, reset=)``: a reverse scan along axis 1."""
+
+
+class Trace:
+    """How the trace of one problem runs: where it ends, what follows a step, how to scan it.
+
+    Everything is ``(outer, time, inner)``, or broadcasts to that.
+    """
+
+    def __init__(self, problem: EstimatorProblem, inputs: EstimatorInputs, scan: Scan) -> None:
+        self.problem = problem
+        self.inputs = inputs
+        self._scan = scan
+        self.xp = _arrays.namespace(inputs.rewards)
+
+    @cached_property
+    def cut(self) -> Any:
+        """Where a flag stands, on a valid step or a masked one; None if there are no flags."""
+        terminated, truncated = self.inputs.terminated, self.inputs.truncated
+        if terminated is None or truncated is None:
+            return truncated if terminated is None else terminated
+        return terminated | truncated
+
+    @cached_property
+    def _follows(self) -> Any:
+        """What follows a step: 0 a valid one, 1 a termination in a hole, 2 a truncation, 3 the end.
+
+        A scan itself: a hole passes on what follows it, unless it holds a flag.
+        """
+        xp, i = self.xp, self.inputs
+        code = xp.zeros_like(i.rewards)
+        stop = i.mask
+        if i.truncated is not None:
+            code = xp.where(i.truncated & ~i.mask, 2.0, code)
+            stop = stop | i.truncated
+        if i.terminated is not None:
+            code = xp.where(i.terminated & ~i.mask, 1.0, code)
+            stop = stop | i.terminated
+        end = xp.full_like(code[:, :1], 3.0)
+        return self._shift(self._scan(1.0, code, initial=end, reset=stop), end)
+
+    @cached_property
+    def terminated(self) -> Any:
+        """Where no value follows a valid step; None if nowhere."""
+        return self._flag(self.inputs.terminated, self.inputs.truncated, 1)
+
+    @cached_property
+    def truncated(self) -> Any:
+        """Where a valid step is followed by the value of its final observation; None if nowhere."""
+        return self._flag(self.inputs.truncated, self.inputs.terminated, 2)
+
+    def _flag(self, own: Any, other: Any, code: int) -> Any:
+        """A flag on a valid step, or on the holes right after one that has no flag itself."""
+        if own is None or self.inputs.mask is None:
+            return own
+        carried = self._follows == code
+        return own | (carried if other is None else carried & ~other)
+
+    @cached_property
+    def ends(self) -> Any:
+        """Where the trace does not go on to a later step."""
+        xp = self.xp
+        if self.inputs.mask is not None:
+            ends = self._follows != 0
+        else:
+            last = xp.zeros_like(self.inputs.rewards[:1, :, :1], dtype=xp.bool)
+            last[:, -1:] = True
+            ends = last
+        return ends if self.cut is None else ends | self.cut
+
+    @cached_property
+    def next_values(self) -> Any:
+        """The value that follows each step: 0 where terminated."""
+        xp, i, truncation = self.xp, self.inputs, self.problem.truncation
+        if i.next_values is not None:
+            n = i.next_values
+        else:
+            n = self._next_valid_values()
+            if truncation == "values":
+                n = xp.where(i.truncated, i.truncation_values, n)
+            elif truncation == "current_value":
+                n = xp.where(self.truncated, i.values, n)
+        return n if self.terminated is None else xp.where(self.terminated, 0.0, n)
+
+    def _next_valid_values(self) -> Any:
+        """The value of the next valid step, or what a flag on the holes before it puts there."""
+        xp, i = self.xp, self.inputs
+        last = xp.zeros_like(i.rewards[:, :1]) if i.last_values is None else i.last_values
+        v = i.values if i.values is not None else xp.zeros_like(i.rewards)
+        if i.mask is None:
+            return self._shift(v, last)
+        stop = i.mask
+        if i.truncated is not None:
+            there = i.truncation_values if self.problem.truncation == "values" else 0.0
+            v = xp.where(i.truncated & ~i.mask, there, v)
+            stop = stop | i.truncated
+        if i.terminated is not None:
+            v = xp.where(i.terminated & ~i.mask, 0.0, v)
+            stop = stop | i.terminated
+        return self._shift(self._scan(1.0, xp.where(stop, v, 0.0), initial=last, reset=stop), last)
+
+    def _shift(self, x: Any, last: Any) -> Any:
+        """``x`` one step later."""
+        shape = (self.problem.outer, 1, self.problem.inner)
+        return self.xp.concat([x[:, 1:], self.xp.broadcast_to(last, shape)], axis=1)
+
+    def scan(self, a: Any, b: Any) -> Any:
+        """``x[t] = b[t] + (0 if the trace is cut, else a[t] * x[t + 1])``, stepping over holes."""
+        mask, cut = self.inputs.mask, self.cut
+        if mask is not None:
+            a, b = self.xp.where(mask, a, 1.0), self.xp.where(mask, b, 0.0)
+        return self._scan(a, b, reset=cut)
+
+    def output(self, x: Any) -> Any:
+        """A result as the caller wants to see it at masked steps."""
+        if self.inputs.mask is None or self.problem.masked == "carry":
+            return x
+        return self.xp.where(self.inputs.mask, x, 0.0)
