@@ -32,8 +32,8 @@ from torch import Tensor
 from linscan._problem import ScanProblem
 from linscan_torch import CHUNK_SIZE
 
-WIDE_ON_CPU, WIDE = 1 << 13, 1 << 18
-"""How long the vectors get: a tile of them stays in the cache of a core; or it fills a device."""
+WIDE_ON_CPU, WIDE = 1 << 16, 1 << 18
+"""How long the vectors get: long enough to hide the cost of an operation, or to fill a device."""
 FEW = 4
 """Fewer chunks than this side by side are not worth the extra passes."""
 
@@ -156,7 +156,7 @@ class Tile:
         for i in self.way.order(len(self.b)):
             a, b = self.a[i], self.b[i]
             cut = None if self.reset is None else self.reset[i]
-            if self.way.products:
+            if self.way.products and state.device.type != "cpu":
                 cut = state == 0 if cut is None else cut | (state == 0)
             if cut is None:
                 state = torch.addcmul(b, a, state, out=out[i])
@@ -165,7 +165,7 @@ class Tile:
         return state
 
     def states_before(self, state: Tensor) -> Tensor | None:
-        """The state before each chunk; on a CPU, None if one of them is not finite."""
+        """The state before each chunk; on a CPU, None if one was not finite."""
         zeros = torch.zeros_like(self.b[0])
         discard = torch.empty_like(zeros).expand_as(self.b)
         way = replace(self.way, chunk=CHUNK_SIZE, products=True)
