@@ -71,9 +71,11 @@ class EstimatorProblem:
         k[t] = not (terminated[t] or truncated[t] or t is the last step)
 
     Terminated wins over truncated.  A masked step (``mask`` false) is a hole that the recurrence
-    steps over: the state passes through unchanged, "the next value" is that of the next *valid*
-    step, and a flag on a masked step acts on the last valid step before it.  Cuts and holes
-    select: whatever stands there, NaN included, is not read into the result.
+    steps over: the state passes through unchanged, and "the next value" is that of the next *valid*
+    step.  A flag on a masked step acts on the last valid step before it, and the truncation value
+    is read where the flag stands ("current_value" is that of the valid step); of several flags in
+    a row of holes the first decides, and the state there is 0.  Cuts and holes select: whatever
+    stands there, NaN included, is not read into the result.
     """
 
     estimator: Literal["gae", "discounted_returns", "td_lambda"]

@@ -209,7 +209,7 @@ class Transition(NamedTuple):
     goes_on: Array
     """Whether the trace continues to the next valid step."""
     valid: Array
-    """False at a hole, which changes nothing."""
+    """False at a hole, which passes the state on."""
     last: bool
     """Whether a sequence ends here: nothing is known yet of what follows."""
 
@@ -247,8 +247,8 @@ def gae(
             if last:
                 A = B = np.zeros(r.shape[1:])
             δ = r[t] + γ[t] * n - v[t]
-            A = np.where(valid, δ + np.where(k, γ[t] * λ[t] * A, 0), A)
-            B = np.where(valid, δ + np.where(k, γ[t] * μ[t] * B, 0), B)
+            A = np.where(valid, δ + np.where(k, γ[t] * λ[t] * A, 0), np.where(k, A, 0))
+            B = np.where(valid, δ + np.where(k, γ[t] * μ[t] * B, 0), np.where(k, B, 0))
             shown = valid | (masked == "carry")
             advantages[t] = np.where(shown, A, 0)
             returns[t] = np.where(shown, B + v[t], 0)
@@ -281,7 +281,7 @@ def discounted_returns(
         for t, n, k, valid, last in _backwards(r, None, axis, **episodes):
             if last:
                 G = np.zeros(r.shape[1:])
-            G = np.where(valid, r[t] + γ[t] * np.where(k, G, n), G)
+            G = np.where(valid, r[t] + γ[t] * np.where(k, G, n), np.where(k, G, 0))
             returns[t] = np.where(valid | (masked == "carry"), G, 0)
     return np.moveaxis(returns, 0, axis)
 
@@ -315,7 +315,8 @@ def td_lambda(
         for t, n, k, valid, last in _backwards(r, v, axis, **episodes):
             if last:
                 G = np.zeros(r.shape[1:])
-            G = np.where(valid, r[t] + γ[t] * np.where(k, (1 - λ[t]) * n + λ[t] * G, n), G)
+            target = r[t] + γ[t] * np.where(k, (1 - λ[t]) * n + λ[t] * G, n)
+            G = np.where(valid, target, np.where(k, G, 0))
             returns[t] = np.where(valid | (masked == "carry"), G, 0)
     return np.moveaxis(returns, 0, axis)
 
@@ -342,7 +343,8 @@ def _backwards(
                V[t+1]                   elsewhere; ``last_values`` or V[T] or zero at the end
         k[t] = not (terminated[t] or truncated[t] or no valid step follows)
 
-    "t + 1" is the next *valid* step, and a flag on an invalid step acts on the valid one before it.
+    "t + 1" is the next *valid* step.  A flag on an invalid step acts on the last valid one before
+    it, which reads the truncation value where the flag stands; of several, the first one decides.
     """
     rows = r.shape[1:]
     nothing, never = np.zeros(rows), np.zeros(rows, bool)
@@ -360,27 +362,26 @@ def _backwards(
     if last_values is not None:
         after[:] = np.asarray(last_values)
     elif v is not None and len(v) > len(r):
-        after[:] = v[len(r)]
+        end = np.broadcast_to(len(r) if lengths is None else np.asarray(lengths), rows)
+        after[:] = np.take_along_axis(v, end[None], 0)[0]
 
     successors = None if next_values is None else _steps(next_values, axis)
-    at_truncation: Array | None = np.zeros_like(r)
-    if truncation_values is not None:
-        at_truncation = _steps(truncation_values, axis)
-    elif on_missing_bootstrap == "current_value":
-        at_truncation = v
-    elif truncated is not None and next_values is None and on_missing_bootstrap is None:
-        at_truncation = None
-    if at_truncation is None:
-        raise ValueError("truncated steps have no value: give truncation_values or next_values")
+    if truncation_values is None and next_values is None and on_missing_bootstrap is None:
+        if truncated is not None:
+            raise ValueError("truncated steps have no value: give truncation_values or next_values")
+    observed = np.zeros_like(r) if truncation_values is None else _steps(truncation_values, axis)
+    takes_current = truncation_values is None and on_missing_bootstrap == "current_value"
 
     for i in reversed(range(len(offsets) - 1)):
-        following, followed, ended, cut = after[i], never, never, never
+        following, followed, ended, cut, final = after[i], never, never, never, nothing
         for t in reversed(range(offsets[i], offsets[i + 1])):
-            ended, cut = ended | ends[t], cut | cuts[t]
+            flagged = ends[t] | cuts[t]
+            ended, cut = np.where(flagged, ends[t], ended), np.where(flagged, cuts[t], cut)
+            final = np.where(cuts[t], observed[t], final)
             if successors is not None:
                 n = successors[t]
             else:
-                n = np.where(cut, at_truncation[t], following)
+                n = np.where(cut, v[t] if takes_current and v is not None else final, following)
             n = np.where(ended, nothing, n)
             yield Transition(t, n, followed & ~ended & ~cut, valid[t], t == offsets[i + 1] - 1)
             following = following if v is None else np.where(valid[t], v[t], following)
