@@ -20,7 +20,7 @@ def run(times: int = 32, columns: int = 2) -> int:
     console = Console(highlight=False)
     recorded = load()
     rollout = repeat(recorded, times, columns)
-    console.print(f"{describe(recorded, rollout)}\n", soft_wrap=True)
+    console.print(describe(recorded, rollout), soft_wrap=True)
 
     results = []
     work = [(estimator, way) for estimator in ESTIMATORS for way in ways()]
