@@ -184,6 +184,9 @@ class EstimatorPlan(NamedTuple):
     ) -> tuple[Any, ...]:
         """Elementwise maps around the backend's scan."""
         p, xp = self.problem, _arrays.namespace(inputs.rewards)
+        if 0 in block:
+            count = len(self.estimator.outputs)
+            return out or (_arrays.empty(block, inputs.rewards, p.out_dtype),) * count
         work = ACCUMULATE[p.dtype]
         for x in (inputs.gamma, inputs.lam, inputs.lam_returns):
             if x is not None and not _arrays.is_scalar(x) and _arrays.dtype_name(x) == "float64":
@@ -217,52 +220,45 @@ class EstimatorPlan(NamedTuple):
             return out
 
 
-_plans: dict[Any, EstimatorPlan | None] = {}
+_plans: dict[Any, EstimatorPlan] = {}
 
 
 def plan_estimate(call: Call) -> tuple[EstimatorPlan, Call]:
-    """The plan of such a call, and the call in the plan's own terms.
+    """The plan of such a call, made once for each signature, and the call in the plan's terms.
 
     A plan deals in arrays, bool flags and masks.  A call that speaks of anything else (lists,
     numeric flags, lengths, packed sequences, a value too many) is rewritten first.
     """
     if call.out_dtype is not None and not isinstance(call.out_dtype, str):
         call = call._replace(out_dtype=_arrays.dtype_of(call.out_dtype))
-    plan = _cached(call)
-    if plan is None:
+    key = _signature(call)
+    plan = _plans.get(key)
+    if plan is None and not _is_plain(call):
         call = _normalise(call)
-        plan = _cached(call)
-        if plan is None:
-            raise AssertionError("a normalised call is in the plan's terms")
+        key = _signature(call)
+        plan = _plans.get(key)
+    if plan is None:
+        _check_arguments(call)
+        if len(_plans) >= 1024:
+            _plans.clear()
+        plan = _plans[key] = _plan(call)
     return plan, call
 
 
-def _cached(call: Call) -> EstimatorPlan | None:
-    """The plan of a call, or None if the call must be normalised."""
-    backend = _dispatch.resolve(call.backend)
-    key = (backend, *map(_key, call))
-    try:
-        return _plans[key]
-    except KeyError:
-        pass
-    if len(_plans) >= 1024:
-        _plans.clear()
-    plan = None
-    if _is_plain(call):
-        _check_arguments(call)
-        plan = _plan(call._replace(backend=backend))
-    _plans[key] = plan
-    return plan
+def _signature(call: Call) -> Any:
+    """What a plan may depend on."""
+    return _dispatch.resolve(call.backend), *map(_key, call)
 
 
 def _key(x: Any) -> Any:
-    if x is None or type(x) is str or type(x) is Estimator:
-        return x if type(x) is not Estimator else x.name
-    if type(x) is int:
-        return int, x
-    if type(x) is float:
-        return float
-    return tuple(map(_key, x)) if type(x) is tuple else _arrays.signature(x)
+    kind = type(x)
+    if x is None or kind is str:
+        return x
+    if kind is Estimator:
+        return x.name
+    if kind is int:
+        return kind, x
+    return tuple(map(_key, x)) if kind is tuple else _arrays.signature(x)
 
 
 def _is_plain(call: Call) -> bool:
@@ -412,8 +408,8 @@ def _normalise(call: Call) -> Call:
         mask = _both(mask, _steps(xp, rewards, axis) < lengths)
         if values is not None and values.shape[axis] > time:
             there = _steps(xp, values, axis) == lengths
-            last_values = xp.sum(xp.where(there, values, 0), axis=axis, dtype=values.dtype)
-            last_values = xp.reshape(last_values, rest)
+            picked = xp.where(there, values, 0)
+            last_values = xp.sum(picked, axis=axis, keepdims=True, dtype=values.dtype).reshape(rest)
     if values is not None and values.shape[axis] > time:
         split = (slice(None),) * axis
         if last_values is None:
@@ -645,7 +641,9 @@ def _plan(call: Call) -> EstimatorPlan:
         outer, time, inner, ACCUMULATE[dtype], _composed_kind(problem), reverse=True
     )
     given = [x for n in (*DATA, *FLAGS) if (x := getattr(call, n)) is not None]
-    chosen = _dispatch.choose(call.backend, given, lambda backend: backend.supports(composed))
+    chosen = _dispatch.choose(
+        _dispatch.resolve(call.backend), given, lambda backend: backend.supports(composed)
+    )
     prepare = chosen.backend.fused.get(call.estimator.name)
     fused = "it has no fused pass" if prepare is None else prepare(problem)
     order = EstimatorInputs._fields

@@ -120,7 +120,8 @@ class Trace:
         """``x[t] = b[t] + (0 if the trace is cut, else a[t] * x[t + 1])``, stepping over holes."""
         mask, cut = self.inputs.mask, self.cut
         if mask is not None:
-            a, b = self.xp.where(mask, a, 1.0), self.xp.where(mask, b, 0.0)
+            a = self.xp.where(mask, a, self.xp.ones_like(b))
+            b = self.xp.where(mask, b, 0.0)
         return self._scan(a, b, reset=cut)
 
     def output(self, x: Any) -> Any:
