@@ -205,13 +205,13 @@ class Transition(NamedTuple):
 
     t: int
     n: Array
-    """The value of what follows: zero where terminated, and read where truncated as documented."""
-    goes_on: Array
-    """Whether the trace continues to the next valid step."""
+    """The value of what follows."""
+    k: Array
+    """Whether the trace goes on to a later step."""
+    end: Array
+    """Whether an episode ends right after step t: nothing of what follows may pass."""
     valid: Array
-    """False at a hole, which passes the state on."""
-    last: bool
-    """Whether a sequence ends here: nothing is known yet of what follows."""
+    """False at a hole, which changes nothing."""
 
 
 def gae(
@@ -243,12 +243,11 @@ def gae(
     advantages, returns = np.empty_like(r), np.empty_like(r)
     A = B = np.zeros(r.shape[1:])
     with np.errstate(all="ignore"):
-        for t, n, k, valid, last in _backwards(r, v, axis, **episodes):
-            if last:
-                A = B = np.zeros(r.shape[1:])
+        for t, n, k, end, valid in _backwards(r, v, axis, **episodes):
+            A, B = np.where(end, 0, A), np.where(end, 0, B)
             δ = r[t] + γ[t] * n - v[t]
-            A = np.where(valid, δ + np.where(k, γ[t] * λ[t] * A, 0), np.where(k, A, 0))
-            B = np.where(valid, δ + np.where(k, γ[t] * μ[t] * B, 0), np.where(k, B, 0))
+            A = np.where(valid, δ + np.where(k, γ[t] * λ[t] * A, 0), A)
+            B = np.where(valid, δ + np.where(k, γ[t] * μ[t] * B, 0), B)
             shown = valid | (masked == "carry")
             advantages[t] = np.where(shown, A, 0)
             returns[t] = np.where(shown, B + v[t], 0)
@@ -278,10 +277,9 @@ def discounted_returns(
     returns = np.empty_like(r)
     G = np.zeros(r.shape[1:])
     with np.errstate(all="ignore"):
-        for t, n, k, valid, last in _backwards(r, None, axis, **episodes):
-            if last:
-                G = np.zeros(r.shape[1:])
-            G = np.where(valid, r[t] + γ[t] * np.where(k, G, n), np.where(k, G, 0))
+        for t, n, k, end, valid in _backwards(r, None, axis, **episodes):
+            G = np.where(end, 0, G)
+            G = np.where(valid, r[t] + γ[t] * np.where(k, G, n), G)
             returns[t] = np.where(valid | (masked == "carry"), G, 0)
     return np.moveaxis(returns, 0, axis)
 
@@ -312,11 +310,10 @@ def td_lambda(
     returns = np.empty_like(r)
     G = np.zeros(r.shape[1:])
     with np.errstate(all="ignore"):
-        for t, n, k, valid, last in _backwards(r, v, axis, **episodes):
-            if last:
-                G = np.zeros(r.shape[1:])
+        for t, n, k, end, valid in _backwards(r, v, axis, **episodes):
+            G = np.where(end, 0, G)
             target = r[t] + γ[t] * np.where(k, (1 - λ[t]) * n + λ[t] * G, n)
-            G = np.where(valid, target, np.where(k, G, 0))
+            G = np.where(valid, target, G)
             returns[t] = np.where(valid | (masked == "carry"), G, 0)
     return np.moveaxis(returns, 0, axis)
 
@@ -337,60 +334,61 @@ def _backwards(
 ) -> Iterator[Transition]:
     """The transitions, from the last step to the first; ``r`` and ``v`` have time first.
 
-        n[t] = 0                        where terminated, which wins over truncated
-               next_values[t]           elsewhere, if given
-               truncation_values[t]     where truncated, or zero, or V[t]: ``on_missing_bootstrap``
-               V[t+1]                   elsewhere; ``last_values`` or V[T] or zero at the end
-        k[t] = not (terminated[t] or truncated[t] or no valid step follows)
-
-    "t + 1" is the next *valid* step.  A flag on an invalid step acts on the last valid one before
-    it, which reads the truncation value where the flag stands; of several, the first one decides.
+    Going back in time, ``following`` is the value of what comes next: that of the next *valid*
+    step.  At the end of an episode, which may lie in a hole, it starts anew: from 0 where
+    terminated, which wins over truncated, from ``truncation_values`` where truncated, and from
+    ``last_values``, V[T] or 0 at the end of the data.
     """
     rows = r.shape[1:]
-    nothing, never = np.zeros(rows), np.zeros(rows, bool)
 
     def flags(x: ArrayLike | None, default: bool) -> Array:
-        return np.full(r.shape, default) if x is None else _steps(x, axis).astype(bool)
+        return np.broadcast_to(_steps(default if x is None else x, axis, r.ndim) != 0, r.shape)
 
     ends, cuts, valid = flags(terminated, False), flags(truncated, False), flags(mask, True)
     if lengths is not None:
-        steps = np.arange(len(r)).reshape(-1, *(1 for _ in rows))
-        valid = valid & (steps < np.asarray(lengths))
+        valid = valid & (np.arange(len(r)).reshape(-1, *(1 for _ in rows)) < np.asarray(lengths))
 
     offsets = [0, len(r)] if cu_seqlens is None else [int(i) for i in np.asarray(cu_seqlens)]
     after = np.zeros((len(offsets) - 1, *rows))
     if last_values is not None:
-        after[:] = np.asarray(last_values)
+        after[:] = np.asarray(last_values, np.float64)
     elif v is not None and len(v) > len(r):
-        end = np.broadcast_to(len(r) if lengths is None else np.asarray(lengths), rows)
-        after[:] = np.take_along_axis(v, end[None], 0)[0]
+        index = len(r) if lengths is None else np.asarray(lengths)
+        after[:] = np.take_along_axis(v, np.broadcast_to(index, (1, *rows)), axis=0)
 
     successors = None if next_values is None else _steps(next_values, axis)
-    if truncation_values is None and next_values is None and on_missing_bootstrap is None:
-        if truncated is not None:
-            raise ValueError("truncated steps have no value: give truncation_values or next_values")
-    observed = np.zeros_like(r) if truncation_values is None else _steps(truncation_values, axis)
-    takes_current = truncation_values is None and on_missing_bootstrap == "current_value"
+    finals = np.zeros_like(r) if truncation_values is None else _steps(truncation_values, axis)
+    if truncated is not None and (
+        truncation_values is None and next_values is None and on_missing_bootstrap is None
+    ):
+        raise ValueError("truncated steps have no value: give truncation_values or next_values")
 
     for i in reversed(range(len(offsets) - 1)):
-        following, followed, ended, cut, final = after[i], never, never, never, nothing
+        following, followed = after[i], np.zeros(rows, bool)
+        terminal, timeout = np.zeros(rows, bool), np.zeros(rows, bool)
         for t in reversed(range(offsets[i], offsets[i + 1])):
-            flagged = ends[t] | cuts[t]
-            ended, cut = np.where(flagged, ends[t], ended), np.where(flagged, cuts[t], cut)
-            final = np.where(cuts[t], observed[t], final)
+            end = ends[t] | cuts[t]
+            terminal, timeout = np.where(end, ends[t], terminal), np.where(end, cuts[t], timeout)
+            following = np.where(end, np.where(ends[t], 0, finals[t]), following)
+            followed = followed & ~end
+
+            n = following
             if successors is not None:
-                n = successors[t]
-            else:
-                n = np.where(cut, v[t] if takes_current and v is not None else final, following)
-            n = np.where(ended, nothing, n)
-            yield Transition(t, n, followed & ~ended & ~cut, valid[t], t == offsets[i + 1] - 1)
+                n = np.where(terminal, 0, successors[t])
+            elif truncation_values is None and on_missing_bootstrap == "current_value":
+                n = np.where(timeout & ~terminal, 0 if v is None else v[t], following)
+            end = end | (t == offsets[i + 1] - 1)
+            yield Transition(t, n, followed, end, valid[t])
+
             following = following if v is None else np.where(valid[t], v[t], following)
-            followed, ended, cut = followed | valid[t], ended & ~valid[t], cut & ~valid[t]
+            followed = followed | valid[t]
+            terminal, timeout = terminal & ~valid[t], timeout & ~valid[t]
 
 
-def _steps(x: ArrayLike, axis: int) -> Array:
-    """``x`` with time first, and numbers in float64."""
-    return np.moveaxis(np.asarray(x, np.float64), axis, 0)
+def _steps(x: ArrayLike, axis: int, rank: int = 0) -> Array:
+    """``x`` with time first, numbers in float64, and sizes of 1 put before it up to ``rank``."""
+    x = np.asarray(x, np.float64)
+    return np.moveaxis(x.reshape((1,) * (rank - x.ndim) + x.shape), axis, 0)
 
 
 def _like(x: ArrayLike, rewards: ArrayLike, axis: int) -> Array:
