@@ -46,16 +46,17 @@ def as_array(name: str, x: Any) -> Any:
 
 
 def signature(x: Any) -> Any:
-    """What a plan may depend on: everything about an array but its address and its contents."""
-    if type(x) is np.ndarray:
+    """What a plan may depend on: everything about an operand but its address and its contents."""
+    kind = type(x)
+    if kind is np.ndarray:
         return x.dtype, x.shape, x.strides
+    if kind is float or x is None or is_scalar(x):
+        return kind
     if is_torch(x):
         return x.dtype, x.shape, x.stride(), x.device, x.requires_grad
-    if x is None or is_scalar(x):
-        return type(x)
-    if hasattr(x, "dtype"):
-        return type(x), x.dtype, tuple(x.shape), x.strides, x.device
-    return type(x)
+    if isinstance(x, (tuple, list)):
+        return tuple(map(signature, x))
+    return kind, getattr(x, "dtype", None), getattr(x, "shape", None), getattr(x, "strides", None)
 
 
 def place(x: Any) -> str:

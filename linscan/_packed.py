@@ -26,7 +26,8 @@ class Segments(NamedTuple):
     first: Any
     last: Any
     number: Any
-    count: int
+    total: int
+    """With the empty ones."""
 
 
 def segments(cu_seqlens: Any, time: int, model: Any, check: bool) -> Segments:
@@ -92,7 +93,7 @@ class PackedScan(NamedTuple):
     def results(self, x: Any, out: Any) -> tuple[Any, Any]:
         """``(x, final)`` as the caller wants them."""
         rest = (*x.shape[: self.axis], *x.shape[self.axis + 1 :])
-        shape = (self.parts.count, *rest)
+        shape = (self.parts.total, *rest)
         final = _arrays.filled(shape, 0 if self.state is None else self.state, x, dtype_name(x))
         final[self.parts.number] = namespace(x).moveaxis(x, self.axis, 0)[self.ends]
         x, final = _arrays.native(x, self.dtype), _arrays.native(final, self.dtype)
@@ -127,7 +128,7 @@ def pack(
     if initial is None:
         return PackedScan(a, b, cuts, out, parts, ends, axis, dtype, None)
 
-    states = (parts.count, *shape[:axis], *shape[axis + 1 :])
+    states = (parts.total, *shape[:axis], *shape[axis + 1 :])
     check_broadcast("initial", initial, states, "the segments, then the other axes")
     if out is not None:
         inputs = {"a": a, "b": None if out is b else b, "initial": initial, "reset": reset}

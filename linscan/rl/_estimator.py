@@ -70,12 +70,27 @@ FLAGS = ("terminated", "truncated", "mask")
 DECAYS = ("gamma", "lam", "lam_returns")
 DATA = ("rewards", *LIKE_REWARDS, "last_values")
 """What promotes to the dtype of the results."""
+GAMMA = EstimatorInputs._fields.index("gamma")
+"""The first of the decays among the inputs."""
 
 
 def estimate(call: Call) -> tuple[Any, ...]:
     """The results of a call, in the order of the estimator's outputs."""
     plan, call = plan_estimate(call)
     return plan.run(call)
+
+
+class Array(NamedTuple):
+    """How an operand becomes one of the :class:`EstimatorInputs`."""
+
+    index: int
+    """Which one."""
+    view: tuple[int, int, int]
+    """Its three dimensions."""
+    cast: str | None
+    """The dtype to bring it to; None if it has that already."""
+    copy: tuple[int, ...] | None
+    """The shape to expand it to in memory, where its axes do not merge; None if they do."""
 
 
 class EstimatorPlan(NamedTuple):
@@ -89,12 +104,8 @@ class EstimatorPlan(NamedTuple):
     declined: str
     """Why there is no fused pass."""
     shape: tuple[int, ...]
-    views: tuple[tuple[int, int, int] | None, ...]
-    """Of every field of :class:`EstimatorInputs`: its three dimensions; None for a number."""
-    casts: tuple[str | None, ...]
-    """The dtype to bring it to; None if it has that already."""
-    copies: tuple[tuple[int, ...] | None, ...]
-    """The shape to expand it to in memory, where its axes do not merge; None if they do."""
+    arrays: tuple[Array, ...]
+    """Those of the :class:`EstimatorInputs` that are arrays."""
     out_copies: bool
     detaches: bool
 
@@ -120,7 +131,7 @@ class EstimatorPlan(NamedTuple):
     def run(self, call: Call) -> tuple[Any, ...]:
         """The results for a call that has the plan's signature."""
         out = None if call.out is None else self._check_out(call)
-        operands = (
+        operands = [
             call.rewards,
             call.values,
             call.next_values,
@@ -132,8 +143,20 @@ class EstimatorPlan(NamedTuple):
             call.gamma,
             call.lam,
             call.lam_returns,
-        )
-        inputs = EstimatorInputs(*map(self._operand, operands, self.views, self.casts, self.copies))
+        ]
+        for index, view, cast, copy in self.arrays:
+            x = operands[index]
+            if self.detaches:
+                x = x.detach()
+            if cast is not None:
+                x = _arrays.native(x, cast)
+            if copy is not None:
+                x = _arrays.expanded(x, copy)
+            operands[index] = x.reshape(view)
+        for index in range(GAMMA, len(operands)):
+            if type(operands[index]) is int:
+                operands[index] = float(operands[index])
+        inputs = EstimatorInputs(*operands)
         block = (self.problem.outer, self.problem.time, self.problem.inner)
         targets = None
         if out is not None and not self.out_copies:
@@ -149,23 +172,6 @@ class EstimatorPlan(NamedTuple):
             for x, result in zip(out, results, strict=True):
                 x[...] = result.reshape(self.shape)
         return tuple(out)
-
-    def _operand(
-        self,
-        x: Any,
-        view: tuple[int, int, int] | None,
-        cast: str | None,
-        copy: tuple[int, ...] | None,
-    ) -> Any:
-        if view is None:
-            return x if x is None else float(x)
-        if self.detaches:
-            x = x.detach()
-        if cast is not None:
-            x = _arrays.native(x, cast)
-        if copy is not None:
-            x = _arrays.expanded(x, copy)
-        return x.reshape(view)
 
     def _check_out(self, call: Call) -> tuple[Any, ...]:
         names = self.estimator.outputs
@@ -245,20 +251,13 @@ def plan_estimate(call: Call) -> tuple[EstimatorPlan, Call]:
     return plan, call
 
 
+_BY_VALUE = frozenset((type(None), str, int, Estimator))
+
+
 def _signature(call: Call) -> Any:
     """What a plan may depend on."""
-    return _dispatch.resolve(call.backend), *map(_key, call)
-
-
-def _key(x: Any) -> Any:
-    kind = type(x)
-    if x is None or kind is str:
-        return x
-    if kind is Estimator:
-        return x.name
-    if kind is int:
-        return kind, x
-    return tuple(map(_key, x)) if kind is tuple else _arrays.signature(x)
+    backend = _dispatch.resolve(call.backend)
+    return (backend, *[x if type(x) in _BY_VALUE else _arrays.signature(x) for x in call])
 
 
 def _is_plain(call: Call) -> bool:
@@ -392,7 +391,9 @@ def _normalise(call: Call) -> Call:
     rest = (*shape[:axis], *shape[axis + 1 :])
     check = looks_at_data(call.check, rewards)
     flags = {n: None if (x := getattr(call, n)) is None else binary(n, x, check) for n in FLAGS}
-    call = call._replace(**flags)
+    call = call._replace(
+        terminated=flags["terminated"], truncated=flags["truncated"], mask=flags["mask"]
+    )
     if call.truncation_values is not None or call.next_values is not None:
         call = call._replace(on_missing_bootstrap=None)
     elif call.on_missing_bootstrap == "zero":
@@ -503,9 +504,9 @@ def _unpack(call: Call, axis: int, check: bool) -> Call:
     if call.last_values is None:
         return call._replace(terminated=_either(call.terminated, only_packed))
     rest = (*rewards.shape[:axis], *rewards.shape[axis + 1 :])
-    check_broadcast("last_values", call.last_values, (parts.count, *rest), "(segments, other axes)")
+    check_broadcast("last_values", call.last_values, (parts.total, *rest), "(segments, other axes)")
     following = xp.zeros_like(rewards, dtype=call.last_values.dtype)
-    last_values = xp.broadcast_to(call.last_values, (parts.count, *rest))
+    last_values = xp.broadcast_to(call.last_values, (parts.total, *rest))
     xp.moveaxis(following, axis, 0)[parts.last] = last_values[parts.number]
     if call.truncated is not None:
         truncation = call.truncation_values
@@ -586,32 +587,31 @@ def _plan(call: Call) -> EstimatorPlan:
     dtype = _promoted(call)
 
     fields = {name: getattr(call, name) for name in EstimatorInputs._fields}
-    arrays = {
+    operands = {
         name: operand(with_time(x, len(shape), axis) if name == "last_values" else x, len(shape))
         for name, x in fields.items()
         if x is not None and not _arrays.is_scalar(x)
     }
     whole = Layout(shape, axis, ())
-    copies: dict[str, tuple[int, ...]] = {}
-    views: dict[str, tuple[int, int, int]] = {}
-    casts: dict[str, str] = {}
-    for name, x in arrays.items():
-        full = tuple(1 if i == axis and x.shape[i] == 1 else n for i, n in enumerate(shape))
-        merges = not layout(full, axis, [x]).loops
-        views[name] = whole.fold(x.shape if merges else full)
-        if not merges:
-            copies[name] = full if name != "last_values" else (*shape[:axis], *shape[axis + 1 :])
+
+    def array(name: str) -> Array:
+        x, steps = fields[name], operands[name]
         wanted = dtype if name in DATA else None
         if name in DECAYS:
-            there = _arrays.dtype_name(fields[name])
-            wanted = there if there in ("float32", "float64") else "float32"
-        if wanted is not None and _arrays.needs_cast(fields[name], wanted):
-            casts[name] = wanted
+            has = _arrays.dtype_name(x)
+            wanted = has if has in ("float32", "float64") else "float32"
+        cast = wanted if wanted is not None and _arrays.needs_cast(x, wanted) else None
+        view, copy = whole.fold(steps.shape), None
+        full = tuple(1 if i == axis and steps.shape[i] == 1 else n for i, n in enumerate(shape))
+        if layout(full, axis, [steps]).loops:
+            view = whole.fold(full)
+            copy = full if name != "last_values" else (*shape[:axis], *shape[axis + 1 :])
+        return Array(EstimatorInputs._fields.index(name), view, cast, copy)
 
     def kind(name: str) -> Kind | None:
         if fields[name] is None:
             return None
-        return "scalar" if name not in arrays else kind_of(arrays[name].shape, axis)
+        return "scalar" if name not in operands else kind_of(operands[name].shape, axis)
 
     truncation: Any = None
     if call.truncated is not None and call.next_values is None:
@@ -646,7 +646,6 @@ def _plan(call: Call) -> EstimatorPlan:
     )
     prepare = chosen.backend.fused.get(call.estimator.name)
     fused = "it has no fused pass" if prepare is None else prepare(problem)
-    order = EstimatorInputs._fields
     return EstimatorPlan(
         estimator=call.estimator,
         backend=chosen.backend,
@@ -655,9 +654,7 @@ def _plan(call: Call) -> EstimatorPlan:
         fused=None if isinstance(fused, str) else fused,
         declined=fused if isinstance(fused, str) else "",
         shape=shape,
-        views=tuple(views.get(name) for name in order),
-        casts=tuple(casts.get(name) for name in order),
-        copies=tuple(copies.get(name) for name in order),
+        arrays=tuple(map(array, operands)),
         out_copies=any(
             layout(shape, axis, [operand(x, len(shape))]).loops
             for x in (call.out if isinstance(call.out, (tuple, list)) else [call.out])
