@@ -83,7 +83,7 @@ def estimate(call: Call) -> tuple[Any, ...]:
 class Array(NamedTuple):
     """How an operand becomes one of the :class:`EstimatorInputs`."""
 
-    index: int
+    field: int
     """Which one."""
     view: tuple[int, int, int]
     """Its three dimensions."""
@@ -144,15 +144,15 @@ class EstimatorPlan(NamedTuple):
             call.lam,
             call.lam_returns,
         ]
-        for index, view, cast, copy in self.arrays:
-            x = operands[index]
+        for field, view, cast, copy in self.arrays:
+            x = operands[field]
             if self.detaches:
                 x = x.detach()
             if cast is not None:
                 x = _arrays.native(x, cast)
             if copy is not None:
                 x = _arrays.expanded(x, copy)
-            operands[index] = x.reshape(view)
+            operands[field] = x.reshape(view)
         for index in range(GAMMA, len(operands)):
             if type(operands[index]) is int:
                 operands[index] = float(operands[index])
