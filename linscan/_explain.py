@@ -9,7 +9,8 @@ from typing import Any
 
 from linscan._scan import plan_call, scan
 from linscan.rl import gae, returns
-from linscan.rl._estimator import Call, plan_estimate
+from linscan.rl._call import Call
+from linscan.rl._plan import plan_estimate
 
 _ESTIMATORS = {
     gae.gae: gae.ESTIMATOR,

@@ -6,7 +6,8 @@ from typing import Any, Literal, NamedTuple
 
 from linscan._check import Check
 from linscan._problem import EstimatorInputs
-from linscan.rl._estimator import Call, Estimator, estimate
+from linscan.rl._call import Call, Estimator
+from linscan.rl._plan import estimate
 from linscan.rl._trace import Trace
 
 

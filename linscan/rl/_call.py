@@ -1,0 +1,161 @@
+"""What a caller can say to an estimator, and which of it does not go together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from linscan import _arrays
+from linscan._check import check_axis, check_broadcast, check_options, check_same_place
+from linscan._problem import ACCUMULATE, EstimatorInputs
+from linscan.rl._trace import Trace
+
+
+class Estimator(NamedTuple):
+    """An estimator: the names of its results, and the mathematics around the scan."""
+
+    name: Any
+    outputs: tuple[str, ...]
+    compose: Callable[[EstimatorInputs, Trace], tuple[Any, ...]]
+    """From the inputs to (a, b) and from x to the results, in array-API terms."""
+
+
+class Call(NamedTuple):
+    """Everything a caller can say to an estimator; the fields are named like the parameters."""
+
+    estimator: Estimator
+    rewards: Any
+    values: Any = None
+    gamma: Any = None
+    lam: Any = None
+    next_values: Any = None
+    last_values: Any = None
+    truncation_values: Any = None
+    on_missing_bootstrap: str | None = None
+    terminated: Any = None
+    truncated: Any = None
+    mask: Any = None
+    lengths: Any = None
+    cu_seqlens: Any = None
+    axis: int = -1
+    masked: Any = "zero"
+    masked_reward: str = "drop"
+    lam_returns: Any = None
+    out: Any = None
+    out_dtype: Any = None
+    backend: str = "auto"
+    chunk_size: int | None = None
+    check: Any = "auto"
+
+
+LIKE_REWARDS = ("values", "next_values", "truncation_values")
+FLAGS = ("terminated", "truncated", "mask")
+DECAYS = ("gamma", "lam", "lam_returns")
+DATA = ("rewards", *LIKE_REWARDS, "last_values")
+"""What promotes to the dtype of the results."""
+GAMMA = EstimatorInputs._fields.index("gamma")
+"""The first of the decays among the inputs."""
+
+
+def promoted(call: Call) -> str:
+    """The dtype of rewards and values together."""
+    return _arrays.promote([x for n in DATA if (x := getattr(call, n)) is not None])
+
+
+def check_arguments(call: Call) -> None:
+    """Raise for arguments that do not go together, or do not fit; looks at no data."""
+    name, has_values = call.estimator.name, call.values is not None
+    check_options(call.chunk_size, call.check)
+    _one_of("masked", call.masked, ("zero", "carry"))
+    _one_of("masked_reward", call.masked_reward, ("drop", "raise", "to_previous_valid"))
+    _one_of("on_missing_bootstrap", call.on_missing_bootstrap, (None, "zero", "current_value"))
+    check_same_place(**{n: getattr(call, n) for n in (*DATA, *FLAGS)})
+    rank = call.rewards.ndim
+    if rank == 0:
+        raise ValueError("rewards has rank 0: an estimator needs an axis of time")
+    axis = check_axis(call.axis, rank, "rewards")
+    shape = tuple(call.rewards.shape)
+    longer = (*shape[:axis], shape[axis] + 1, *shape[axis + 1 :])
+    rest = (*shape[:axis], *shape[axis + 1 :])
+
+    for x in (getattr(call, n) for n in DATA):
+        if x is not None and "complex" in _arrays.dtype_name(x):
+            raise TypeError(f"{name} is defined for real numbers, not {x.dtype}")
+    for n in LIKE_REWARDS:
+        x = getattr(call, n)
+        if x is None or tuple(x.shape) == shape:
+            continue
+        if n != "values":
+            raise ValueError(f"{n} has shape {tuple(x.shape)}, but rewards has shape {shape}")
+        if tuple(x.shape) != longer:
+            raise ValueError(
+                f"values has shape {tuple(x.shape)}, but rewards has shape {shape}: values must "
+                f"have that shape, or {longer} with the bootstrap at the end"
+            )
+    for n in FLAGS:
+        if getattr(call, n) is not None:
+            check_broadcast(n, getattr(call, n), shape, "rewards")
+    for n in DECAYS:
+        x = getattr(call, n)
+        if x is None and (n == "gamma" or (n == "lam" and name != "discounted_returns")):
+            raise TypeError(f"{n} must be a real number or an array of them, not None")
+        if x is None or _arrays.is_scalar(x):
+            continue
+        check_same_place(rewards=call.rewards, **{n: x})
+        if "complex" in _arrays.dtype_name(x) or not _arrays.is_number_dtype(_arrays.dtype_name(x)):
+            raise TypeError(f"{n} must be real numbers, not {x.dtype}")
+        check_broadcast(n, x, shape, "rewards")
+
+    is_longer = has_values and tuple(call.values.shape) == longer
+    sources = {
+        "values with one step more than rewards": is_longer,
+        "next_values": call.next_values is not None,
+        "last_values": call.last_values is not None,
+    }
+    given = [source for source, there in sources.items() if there]
+    if len(given) > 1:
+        raise ValueError(f"the bootstrap has one source, but here are two: {' and '.join(given)}")
+    if call.lengths is not None and call.cu_seqlens is not None:
+        raise ValueError("lengths and cu_seqlens exclude each other: pass one of them")
+    if call.cu_seqlens is not None and is_longer:
+        raise ValueError(
+            "with cu_seqlens, values has the length of rewards: pass the value after each "
+            "segment as last_values, of shape (segments, the other axes)"
+        )
+    if call.last_values is not None and call.cu_seqlens is None:
+        check_broadcast("last_values", call.last_values, rest, "rewards without its time axis")
+    if call.lengths is not None:
+        check_broadcast("lengths", call.lengths, rest, "rewards without its time axis")
+    if not has_values and name == "td_lambda" and call.next_values is None:
+        raise ValueError("values is missing: pass values, or next_values")
+
+    if call.truncation_values is not None:
+        if call.next_values is not None:
+            raise ValueError(
+                "next_values already holds the value after a truncated step: leave out "
+                "truncation_values"
+            )
+        if call.truncated is None:
+            raise ValueError("truncation_values is read only where truncated: pass truncated too")
+    if call.on_missing_bootstrap == "current_value" and not has_values:
+        raise ValueError("on_missing_bootstrap='current_value' needs values, and there are none")
+    if call.truncated is not None and (
+        call.truncation_values is call.next_values is call.on_missing_bootstrap is None
+    ):
+        choices = ["truncation_values=", "on_missing_bootstrap='zero'"]
+        if name != "discounted_returns":
+            choices.insert(1, "next_values=")
+            choices.append("'current_value'")
+        raise ValueError(
+            "a truncated step bootstraps from the value of its final observation, which is not "
+            f"given: pass {', '.join(choices[:-1])} or {choices[-1]}"
+        )
+    if call.out_dtype is not None and (
+        call.out_dtype not in ACCUMULATE or "complex" in call.out_dtype
+    ):
+        raise TypeError(f"out_dtype must be a real floating dtype, not {call.out_dtype!r}")
+
+
+def _one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")

@@ -1,0 +1,237 @@
+"""Lists, numeric flags, lengths, packed sequences, rewards on masked steps: said in plain terms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from linscan import _arrays, _packed
+from linscan._check import (
+    binary,
+    check_axis,
+    check_broadcast,
+    check_same_place,
+    first_true,
+    looks_at_data,
+    refuse_nan,
+)
+from linscan._problem import ACCUMULATE
+from linscan._scan import plan_scan
+from linscan.rl._call import DATA, DECAYS, FLAGS, LIKE_REWARDS, Call, check_arguments, promoted
+
+
+def is_plain(call: Call) -> bool:
+    """Whether a plan has words for everything that a call says."""
+    data = (getattr(call, name) for name in DATA)
+    flags = (getattr(call, name) for name in FLAGS)
+    decays = (getattr(call, name) for name in DECAYS)
+    return (
+        all(x is None or type(x) is np.ndarray or _arrays.is_torch(x) for x in data)
+        and all(
+            x is None or str(getattr(x, "dtype", None)) in ("bool", "torch.bool") for x in flags
+        )
+        and all(x is None or type(x) in (int, float) or getattr(x, "ndim", 0) for x in decays)
+        and call.lengths is None
+        and call.cu_seqlens is None
+        and (call.masked_reward == "drop" or call.mask is None)
+        and (call.on_missing_bootstrap != "zero" or call.truncated is None)
+        and call.check != "full"
+        and (call.values is None or call.values.shape == call.rewards.shape)
+    )
+
+
+def normalise(call: Call) -> Call:
+    """The same call in the words of a plan: arrays, bool flags and masks."""
+    call = _as_arrays(call)
+    check_arguments(call)
+    rewards = call.rewards
+    xp = _arrays.namespace(rewards)
+    shape = tuple(rewards.shape)
+    axis = check_axis(call.axis, len(shape), "rewards")
+    time = shape[axis]
+    rest = (*shape[:axis], *shape[axis + 1 :])
+    check = looks_at_data(call.check, rewards)
+    flags = {n: None if (x := getattr(call, n)) is None else binary(n, x, check) for n in FLAGS}
+    call = call._replace(
+        terminated=flags["terminated"], truncated=flags["truncated"], mask=flags["mask"]
+    )
+    if call.truncation_values is not None or call.next_values is not None:
+        call = call._replace(on_missing_bootstrap=None)
+    elif call.on_missing_bootstrap == "zero":
+        call = call._replace(
+            terminated=_either(call.terminated, call.truncated),
+            truncated=None,
+            on_missing_bootstrap=None,
+        )
+
+    mask, values, last_values = call.mask, call.values, call.last_values
+    if call.lengths is not None:
+        lengths = _lengths(call.lengths, rewards, axis, check)
+        mask = _both(mask, _steps(xp, rewards, axis) < lengths)
+        if values is not None and values.shape[axis] > time:
+            there = _steps(xp, values, axis) == lengths
+            picked = xp.where(there, values, 0)
+            last_values = xp.sum(picked, axis=axis, keepdims=True, dtype=values.dtype).reshape(rest)
+    if values is not None and values.shape[axis] > time:
+        split = (slice(None),) * axis
+        if last_values is None:
+            last_values = values[(*split, slice(time, None))].reshape(rest)
+        values = values[(*split, slice(time))]
+    call = call._replace(mask=mask, values=values, last_values=last_values, lengths=None)
+    if call.cu_seqlens is not None:
+        call = _unpack(call, axis, check)
+
+    call = call._replace(out_dtype=call.out_dtype or promoted(call))
+    if call.mask is not None and (call.masked_reward != "drop" or call.check == "full"):
+        call = _masked_rewards(call, axis)
+    if call.check == "full":
+        _refuse_nan(call)
+    return call._replace(masked_reward="drop", check="off" if call.check == "off" else "auto")
+
+
+def _as_arrays(call: Call) -> Call:
+    """Lists and numbers as arrays of the library of ``rewards``."""
+    rewards = _arrays.as_array("rewards", call.rewards)
+
+    def array(name: str) -> Any:
+        x = getattr(call, name)
+        if x is None:
+            return None
+        return _arrays.array_like(name, x, rewards)
+
+    def decay(name: str) -> Any:
+        x = getattr(call, name)
+        if x is None and name in ("lam_returns", "lam"):
+            return None
+        if isinstance(x, np.generic) or (getattr(x, "ndim", None) == 0 and hasattr(x, "item")):
+            x = x.item()
+        if _arrays.is_scalar(x):
+            if isinstance(x, (bool, complex)):
+                raise TypeError(f"{name} must be a real number or an array of them, not {x!r}")
+            return float(x)
+        return _arrays.as_array(name, x)
+
+    return call._replace(
+        rewards=rewards,
+        **{name: array(name) for name in (*DATA[1:], *FLAGS)},
+        **{name: decay(name) for name in DECAYS},
+    )
+
+
+def _either(x: Any, y: Any) -> Any:
+    return y if x is None else x if y is None else x | y
+
+
+def _both(x: Any, y: Any) -> Any:
+    return y if x is None else x & y
+
+
+def _steps(xp: Any, x: Any, axis: int) -> Any:
+    """0, 1, 2, … along one axis."""
+    steps = xp.arange(x.shape[axis], dtype=xp.int64, device=getattr(x, "device", None))
+    return steps.reshape((-1, *(1,) * (x.ndim - axis - 1)))
+
+
+def _lengths(lengths: Any, rewards: Any, axis: int, check: bool) -> Any:
+    """Row lengths with a time axis of size 1; ValueError with the first one out of range."""
+    xp, time = _arrays.namespace(rewards), rewards.shape[axis]
+    lengths = _arrays.as_array("lengths", lengths)
+    if not _arrays.dtype_name(lengths).removeprefix("u").startswith("int"):
+        raise TypeError(f"lengths must be integers, not {lengths.dtype}")
+    if _arrays.is_torch(rewards) and not _arrays.is_torch(lengths):
+        lengths = xp.asarray(lengths, device=rewards.device)
+    check_same_place(rewards=rewards, lengths=lengths)
+    if check:
+        bad = first_true((lengths < 0) | (lengths > time))
+        if bad is not None:
+            raise ValueError(
+                f"lengths must be between 0 and {time}, the length of the time axis, but "
+                f"lengths[{', '.join(map(str, bad))}] is {lengths[bad]}"
+            )
+    rest = (*rewards.shape[:axis], *rewards.shape[axis + 1 :])
+    return xp.expand_dims(xp.broadcast_to(lengths, rest), axis=axis)
+
+
+def _unpack(call: Call, axis: int, check: bool) -> Call:
+    """The end of a segment as a flag: a termination, or a truncation that has a value."""
+    rewards = call.rewards
+    xp = _arrays.namespace(rewards)
+    parts = _packed.segments(call.cu_seqlens, rewards.shape[axis], rewards, check)
+    ends = _packed.along(axis, parts.last, tuple(rewards.shape), rewards)
+    call = call._replace(cu_seqlens=None)
+    if call.next_values is not None:
+        return call._replace(truncated=_either(call.truncated, ends))
+    only_packed = ends if call.truncated is None else ends & ~call.truncated
+    if call.last_values is None:
+        return call._replace(terminated=_either(call.terminated, only_packed))
+    rest = (*rewards.shape[:axis], *rewards.shape[axis + 1 :])
+    check_broadcast("last_values", call.last_values, (parts.total, *rest), "(segments, other axes)")
+    following = xp.zeros_like(rewards, dtype=call.last_values.dtype)
+    last_values = xp.broadcast_to(call.last_values, (parts.total, *rest))
+    xp.moveaxis(following, axis, 0)[parts.last] = last_values[parts.number]
+    if call.truncated is not None:
+        truncation = call.truncation_values
+        if call.on_missing_bootstrap == "current_value":
+            truncation = _value_at_flags(call, axis)
+        following = xp.where(only_packed, following, truncation)
+    return call._replace(
+        truncated=_either(call.truncated, ends),
+        truncation_values=following,
+        last_values=None,
+        on_missing_bootstrap=None,
+    )
+
+
+def _value_at_flags(call: Call, axis: int) -> Any:
+    """The value of the step that a flag acts on: on a masked step, the last valid one before it."""
+    if call.mask is None:
+        return call.values
+    mask = _arrays.namespace(call.rewards).broadcast_to(call.mask, call.rewards.shape)
+    return _scan_here(call, axis, call.values, mask, reverse=False)
+
+
+def _masked_rewards(call: Call, axis: int) -> Call:
+    """Rewards on masked steps refused, or added to the last valid step before them."""
+    xp, rewards = _arrays.namespace(call.rewards), call.rewards
+    mask = xp.broadcast_to(call.mask, rewards.shape)
+    if call.masked_reward == "raise" or (call.masked_reward == "drop" and call.check == "full"):
+        bad = first_true(~mask & (rewards != 0))
+        if bad is None:
+            return call
+        raise ValueError(
+            f"rewards[{', '.join(map(str, bad))}] is {rewards[bad]} on a masked step: move it to a "
+            "valid step, or pass masked_reward='drop' or 'to_previous_valid'"
+        )
+    rewards = _arrays.native(rewards, ACCUMULATE[promoted(call)])
+    cut = _either(call.terminated, call.truncated)
+    stop = mask if cut is None else mask | cut
+    held = _scan_here(call, axis, xp.where(mask, 0, rewards), stop, reverse=True, a=1.0)
+    after = xp.moveaxis(xp.zeros_like(held), axis, 0)
+    after[:-1] = xp.moveaxis(held, axis, 0)[1:]
+    after = xp.moveaxis(after, 0, axis)
+    if cut is not None:
+        after = xp.where(cut, 0, after)
+    return call._replace(rewards=xp.where(mask, rewards + after, rewards))
+
+
+def _scan_here(call: Call, axis: int, b: Any, stop: Any, *, reverse: bool, a: float = 1.0) -> Any:
+    """``b`` where stopped; elsewhere what comes before, plus ``b`` there."""
+    if not reverse:
+        b = _arrays.namespace(b).where(stop, b, 0)
+    b = _arrays.native(b, ACCUMULATE[_arrays.promote([b])])
+    plan = plan_scan(
+        a, b, None, axis, reverse, stop, False, None, call.backend, call.chunk_size, "off"
+    )
+    return plan.run(a, b, None, stop, None, "off")[0]
+
+
+def _refuse_nan(call: Call) -> None:
+    """ValueError for the first NaN at a valid step."""
+    for name in ("rewards", *LIKE_REWARDS):
+        where = call.mask
+        if name == "truncation_values":
+            where = _both(where, call.truncated) if call.truncated is not None else where
+        refuse_nan(name, getattr(call, name), where)
+    for name in ("last_values", *DECAYS):
+        refuse_nan(name, getattr(call, name))

@@ -1,0 +1,313 @@
+"""A call in plain terms as a canonical problem: fused by a backend, or composed around its scan."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from linscan import _arrays, _dispatch
+from linscan._check import check_axis, check_out
+from linscan._layout import Layout, kind_of, layout, operand, with_time
+from linscan._problem import ACCUMULATE, EstimatorInputs, EstimatorProblem, Kind, ScanProblem
+from linscan._protocol import Backend, Fused, Kernel
+from linscan._scan import plan_scan
+from linscan.rl._call import (
+    DATA,
+    DECAYS,
+    FLAGS,
+    GAMMA,
+    Call,
+    Estimator,
+    check_arguments,
+    promoted,
+)
+from linscan.rl._normalise import is_plain, normalise
+from linscan.rl._trace import Trace
+
+
+def estimate(call: Call) -> tuple[Any, ...]:
+    """The results of a call, in the order of the estimator's outputs."""
+    plan, call = plan_estimate(call)
+    return plan.run(call)
+
+
+class Array(NamedTuple):
+    """How an operand becomes one of the :class:`EstimatorInputs`."""
+
+    field: int
+    """Which one."""
+    view: tuple[int, int, int]
+    """Its three dimensions."""
+    cast: str | None
+    """The dtype to bring it to; None if it has that already."""
+    copy: tuple[int, ...] | None
+    """The shape to expand it to in memory, where its axes do not merge; None if they do."""
+
+
+class EstimatorPlan(NamedTuple):
+    """All that a call's signature decides, so that a second such call decides nothing."""
+
+    estimator: Estimator
+    backend: Backend
+    passed_over: dict[str, str]
+    problem: EstimatorProblem
+    fused: Fused | None
+    declined: str
+    """Why there is no fused pass."""
+    shape: tuple[int, ...]
+    arrays: tuple[Array, ...]
+    """Those of the :class:`EstimatorInputs` that are arrays."""
+    out_copies: bool
+    detaches: bool
+
+    def explain(self) -> Kernel:
+        """What would run."""
+        if self.fused is not None:
+            return self.backend.explain(self.problem)
+        p = self.problem
+        kernel = self.backend.explain(
+            ScanProblem(
+                p.outer,
+                p.time,
+                p.inner,
+                ACCUMULATE[p.dtype],
+                _composed_kind(p),
+                reverse=True,
+                reset=p.terminated or p.truncated,
+                chunk_size=p.chunk_size,
+            )
+        )
+        return kernel._replace(name=f"{kernel.name}, between elementwise passes ({self.declined})")
+
+    def run(self, call: Call) -> tuple[Any, ...]:
+        """The results for a call that has the plan's signature."""
+        out = None if call.out is None else self._check_out(call)
+        operands = [
+            call.rewards,
+            call.values,
+            call.next_values,
+            call.last_values,
+            call.terminated,
+            call.truncated,
+            call.truncation_values,
+            call.mask,
+            call.gamma,
+            call.lam,
+            call.lam_returns,
+        ]
+        for field, view, cast, copy in self.arrays:
+            x = operands[field]
+            if self.detaches:
+                x = x.detach()
+            if cast is not None:
+                x = _arrays.native(x, cast)
+            if copy is not None:
+                x = _arrays.expanded(x, copy)
+            operands[field] = x.reshape(view)
+        for index in range(GAMMA, len(operands)):
+            if type(operands[index]) is int:
+                operands[index] = float(operands[index])
+        inputs = EstimatorInputs(*operands)
+        block = (self.problem.outer, self.problem.time, self.problem.inner)
+        targets = None
+        if out is not None and not self.out_copies:
+            targets = tuple(x.reshape(block) for x in out)
+        if self.fused is not None:
+            results = self.fused(inputs, targets)
+        else:
+            results = self._compose(inputs, targets, block)
+        if out is None:
+            shape = self.shape
+            return tuple(x.reshape(shape) for x in results)
+        if targets is None:
+            for x, result in zip(out, results, strict=True):
+                x[...] = result.reshape(self.shape)
+        return tuple(out)
+
+    def _check_out(self, call: Call) -> tuple[Any, ...]:
+        names = self.estimator.outputs
+        out = (call.out,) if len(names) == 1 else call.out
+        if not isinstance(out, (tuple, list)) or len(out) != len(names):
+            raise TypeError(f"out must be a tuple of {len(names)} arrays: {', '.join(names)}")
+        inputs = {name: getattr(call, name) for name in (*DATA, *FLAGS, *DECAYS)}
+        for name, x in zip(names, out, strict=True):
+            label = "out" if len(names) == 1 else f"out[{names.index(name)}] ({name})"
+            check_out(label, x, self.shape, self.problem.out_dtype, inputs)
+            inputs = {**inputs, f"the out of {name}": x}
+        return tuple(out)
+
+    def _compose(
+        self, inputs: EstimatorInputs, out: tuple[Any, ...] | None, block: tuple[int, int, int]
+    ) -> tuple[Any, ...]:
+        """Elementwise maps around the backend's scan."""
+        p, xp = self.problem, _arrays.namespace(inputs.rewards)
+        if 0 in block:
+            count = len(self.estimator.outputs)
+            return out or (_arrays.empty(block, inputs.rewards, p.out_dtype),) * count
+        work = ACCUMULATE[p.dtype]
+        for x in (inputs.gamma, inputs.lam, inputs.lam_returns):
+            if x is not None and not _arrays.is_scalar(x) and _arrays.dtype_name(x) == "float64":
+                work = "float64"
+        inputs = EstimatorInputs(
+            *(
+                x
+                if x is None or _arrays.is_scalar(x) or _arrays.dtype_name(x) == "bool"
+                else _arrays.native(x, work)
+                for x in inputs
+            )
+        )
+
+        def scan(a: Any, b: Any, initial: Any = None, reset: Any = None) -> Any:
+            b = xp.broadcast_to(b, block)
+            state = None if initial is None else initial[:, 0]
+            plan = plan_scan(
+                a, b, state, 1, True, reset, False, None, self.backend.name, p.chunk_size, "off"
+            )
+            return plan.run(a, b, state, reset, None, "off")[0]
+
+        with ExitStack() as stack:
+            stack.enter_context(np.errstate(all="ignore"))
+            stack.enter_context(_no_grad(inputs.rewards))
+            results = self.estimator.compose(inputs, Trace(p, inputs, scan))
+            results = tuple(_arrays.native(x, p.out_dtype) for x in results)
+            if out is None:
+                return results
+            for target, x in zip(out, results, strict=True):
+                target[...] = x
+            return out
+
+
+_plans: dict[Any, EstimatorPlan] = {}
+
+
+def plan_estimate(call: Call) -> tuple[EstimatorPlan, Call]:
+    """The plan of such a call, made once for each signature, and the call in the plan's terms.
+
+    A plan deals in arrays, bool flags and masks.  A call that speaks of anything else (lists,
+    numeric flags, lengths, packed sequences, a value too many) is rewritten first.
+    """
+    if call.out_dtype is not None and not isinstance(call.out_dtype, str):
+        call = call._replace(out_dtype=_arrays.dtype_of(call.out_dtype))
+    key = _signature(call)
+    plan = _plans.get(key)
+    if plan is None and not is_plain(call):
+        call = normalise(call)
+        key = _signature(call)
+        plan = _plans.get(key)
+    if plan is None:
+        check_arguments(call)
+        if len(_plans) >= 1024:
+            _plans.clear()
+        plan = _plans[key] = _plan(call)
+    return plan, call
+
+
+_BY_VALUE = frozenset((type(None), str, int, Estimator))
+
+
+def _signature(call: Call) -> Any:
+    """What a plan may depend on."""
+    backend = _dispatch.resolve(call.backend)
+    return (backend, *[x if type(x) in _BY_VALUE else _arrays.signature(x) for x in call])
+
+
+def _plan(call: Call) -> EstimatorPlan:
+    """The plan of a call that is plain and whose arguments have been checked."""
+    shape = tuple(call.rewards.shape)
+    axis = check_axis(call.axis, len(shape), "rewards")
+    dtype = promoted(call)
+
+    fields = {name: getattr(call, name) for name in EstimatorInputs._fields}
+    operands = {
+        name: operand(with_time(x, len(shape), axis) if name == "last_values" else x, len(shape))
+        for name, x in fields.items()
+        if x is not None and not _arrays.is_scalar(x)
+    }
+    whole = Layout(shape, axis, ())
+
+    def array(name: str) -> Array:
+        x, steps = fields[name], operands[name]
+        wanted = dtype if name in DATA else None
+        if name in DECAYS:
+            has = _arrays.dtype_name(x)
+            wanted = has if has in ("float32", "float64") else "float32"
+        cast = wanted if wanted is not None and _arrays.needs_cast(x, wanted) else None
+        view, copy = whole.fold(steps.shape), None
+        full = tuple(1 if i == axis and steps.shape[i] == 1 else n for i, n in enumerate(shape))
+        if layout(full, axis, [steps]).loops:
+            view = whole.fold(full)
+            copy = full if name != "last_values" else (*shape[:axis], *shape[axis + 1 :])
+        return Array(EstimatorInputs._fields.index(name), view, cast, copy)
+
+    def kind(name: str) -> Kind | None:
+        if fields[name] is None:
+            return None
+        return "scalar" if name not in operands else kind_of(operands[name].shape, axis)
+
+    truncation: Any = None
+    if call.truncated is not None and call.next_values is None:
+        truncation = "current_value" if call.truncation_values is None else "values"
+    outer, time, inner = whole.block
+    problem = EstimatorProblem(
+        estimator=call.estimator.name,
+        outer=outer,
+        time=time,
+        inner=inner,
+        dtype=dtype,
+        out_dtype=call.out_dtype or dtype,
+        gamma=kind("gamma") or "scalar",
+        lam=kind("lam"),
+        lam_returns=kind("lam_returns"),
+        values=call.values is not None,
+        next_values=call.next_values is not None,
+        last_values=call.last_values is not None,
+        terminated=call.terminated is not None,
+        truncated=call.truncated is not None,
+        truncation=truncation,
+        mask=call.mask is not None,
+        masked=call.masked,
+        chunk_size=call.chunk_size,
+    )
+    composed = ScanProblem(
+        outer, time, inner, ACCUMULATE[dtype], _composed_kind(problem), reverse=True
+    )
+    given = [x for n in (*DATA, *FLAGS) if (x := getattr(call, n)) is not None]
+    chosen = _dispatch.choose(
+        _dispatch.resolve(call.backend), given, lambda backend: backend.supports(composed)
+    )
+    prepare = chosen.backend.fused.get(call.estimator.name)
+    fused = "it has no fused pass" if prepare is None else prepare(problem)
+    return EstimatorPlan(
+        estimator=call.estimator,
+        backend=chosen.backend,
+        passed_over=chosen.passed_over,
+        problem=problem,
+        fused=None if isinstance(fused, str) else fused,
+        declined=fused if isinstance(fused, str) else "",
+        shape=shape,
+        arrays=tuple(map(array, operands)),
+        out_copies=any(
+            layout(shape, axis, [operand(x, len(shape))]).loops
+            for x in (call.out if isinstance(call.out, (tuple, list)) else [call.out])
+            if x is not None and tuple(x.shape) == shape
+        ),
+        detaches=any(getattr(x, "requires_grad", False) for x in fields.values()),
+    )
+
+
+def _composed_kind(p: EstimatorProblem) -> Kind:
+    """What the multipliers are on the composed path."""
+    kinds = {p.gamma} | ({p.lam} if p.lam else set())
+    if p.mask or "full" in kinds or {"row", "step"} <= kinds:
+        return "full"
+    return "step" if "step" in kinds else "row" if "row" in kinds else "scalar"
+
+
+def _no_grad(x: Any) -> AbstractContextManager[Any]:
+    if _arrays.is_torch(x):
+        context: AbstractContextManager[Any] = sys.modules["torch"].no_grad()
+        return context
+    return ExitStack()
