@@ -21,7 +21,7 @@ def _sources() -> str:
 SOURCES = _sources()
 
 
-def jit(*signature: Any, inline: bool = False, **options: Any) -> Callable[[Any], Any]:
+def jit(signature: Any = None, *, inline: bool = False, **options: Any) -> Callable[[Any], Any]:
     """``numba.njit`` without the interpreter lock and with a cache on disk.
 
     numba finds cached code by the size and time of one source file, so it would go on using a
@@ -33,17 +33,17 @@ def jit(*signature: Any, inline: bool = False, **options: Any) -> Callable[[Any]
     A kernel may close over plain data (see ``_simd.Token``) but not over other kernels: numba
     gives those a new identity in every process, and would never find the cached code.
     """
-    options = {"nogil": True, "error_model": "numpy", "forceinline": inline} | options
+    options = {"nogil": True, "error_model": "numpy", "forceinline": inline, **options}
 
     def compiled(function: Any) -> Any:
         if inline:
-            return numba.njit(*signature, **options)(function)
+            return numba.njit(signature, **options)(function)
         function.__qualname__ += f"-{SOURCES}"
         try:
-            return numba.njit(*signature, cache=True, **options)(function)
+            return numba.njit(signature, cache=True, **options)(function)
         except RuntimeError as error:
             if "no locator available" not in str(error):
                 raise
-            return numba.njit(*signature, **options)(function)
+            return numba.njit(signature, **options)(function)
 
     return compiled

@@ -118,6 +118,15 @@ _ELEMENTS = {
 }
 
 
+WIDTH = {name: element.lanes for name, element in _ELEMENTS.items()}
+"""How many elements a vector has, by the name of their type."""
+
+
+def working(token: Token) -> Any:
+    """The numba type of an element in registers."""
+    return _ELEMENTS[token.name].working
+
+
 def _of(token: TokenType) -> _Element:
     return _ELEMENTS[token.token]
 
@@ -344,6 +353,14 @@ def load_flags(emit: _Emitter, token: Any, address: Any) -> Any:
     return emit.builder.icmp_unsigned("!=", flags, ir.Constant(kind, [0] * kind.count))
 
 
+@_emits(lambda token, address, mask: (types.none, token, types.int64, mask))
+def store_flags(emit: _Emitter, token: Any, address: Any, mask: Any) -> Any:
+    """Write a mask as bools."""
+    bools = emit.builder.zext(mask, _shaped(_I8, mask))
+    emit.builder.store(bools, emit.pointer(address, bools.type), align=1)
+    return emit.context.get_dummy_value()
+
+
 @_emits(lambda address: (types.boolean, types.int64))
 def load_flag(emit: _Emitter, address: Any) -> Any:
     """The bool at an address."""
@@ -374,7 +391,10 @@ SCRATCH = 4096
 
 @_emits(lambda: (types.int64,))
 def scratch(emit: _Emitter) -> Any:
-    """The address of ``SCRATCH`` bytes, aligned to 64, that live as long as the caller runs."""
+    """The address of ``SCRATCH`` bytes, aligned to 64, that live as long as the caller runs.
+
+    The caller must not be ``jit(inline=True)``: LLVM ends their life where its body ends.
+    """
     with emit.builder.goto_entry_block():
         block = emit.builder.alloca(ir.ArrayType(_I8, SCRATCH))
     block.align = 64
@@ -418,6 +438,13 @@ def select(emit: _Emitter, mask: Any, x: Any, y: Any) -> Any:
 def both(emit: _Emitter, x: Any, y: Any) -> Any:
     """Where two masks are true."""
     return emit.builder.and_(x, y)
+
+
+@_emits(lambda token: (_of(token).mask,))
+def never(emit: _Emitter, token: Any) -> Any:
+    """A mask that is false everywhere."""
+    n = _of(emit.types[0]).lanes
+    return ir.Constant(ir.VectorType(_I1, n), [0] * n)
 
 
 @_emits(_same)
@@ -469,6 +496,12 @@ def splat(emit: _Emitter, token: Any, x: Any) -> Any:
     return emit.splat(x, element.lanes)
 
 
+@_emits(lambda token, x: (_of(token).working, token, x))
+def rounded(emit: _Emitter, token: Any, x: Any) -> Any:
+    """A number in the working type."""
+    return emit.context.cast(emit.builder, x, emit.types[1], _of(emit.types[0]).working)
+
+
 @_emits(lambda token: (_of(token).vector,))
 def zeros(emit: _Emitter, token: Any) -> Any:
     """A vector of zeros."""
@@ -490,6 +523,27 @@ def put(emit: _Emitter, x: Any, i: Any, value: Any) -> Any:
 
 def _reversed(direction: TokenType) -> bool:
     return direction.token == "reverse"
+
+
+@_emits(lambda direction: (types.boolean,))
+def is_reverse(emit: _Emitter, direction: Any) -> Any:
+    """Whether a direction is REVERSE; folds to a constant."""
+    return ir.Constant(_I1, int(_reversed(emit.types[0])))
+
+
+@_emits(lambda direction, token: (types.int64,))
+def step(emit: _Emitter, direction: Any, token: Any) -> Any:
+    """The bytes from one step's element to the next's, where those of a row lie side by side."""
+    size = _of(emit.types[1]).size
+    return ir.Constant(_I64, -size if _reversed(emit.types[0]) else size)
+
+
+@_emits(lambda direction, token: (types.int64,))
+def lead(emit: _Emitter, direction: Any, token: Any) -> Any:
+    """The bytes from the element that a scan meets first in a vector to the vector's address."""
+    element = _of(emit.types[1])
+    back = (element.lanes - 1) * element.size
+    return ir.Constant(_I64, -back if _reversed(emit.types[0]) else 0)
 
 
 @_emits(lambda direction, x: (x.dtype,))

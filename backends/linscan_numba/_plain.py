@@ -1,0 +1,90 @@
+"""The loop itself: for types without vectors, and where a vector met what only the loop knows."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numba
+from numba import types
+
+from linscan_numba import _simd as simd
+from linscan_numba._jit import jit
+from linscan_numba._operands import NOWHERE, line, located, signature
+
+
+@jit()
+def plain(
+    A: Any, E: Any, n: int, a: Any, b: Any, reset: Any, x: Any, state: Any, fresh: bool
+) -> Any:  # fmt: skip
+    """Run ``n`` steps of one row from ``state``, in the working type; the state after them.
+
+    The operands are lines, ``reset`` one at NOWHERE where there is none.  ``fresh``: there is no
+    state before the first step, whose multiplier is then not read.
+    """
+    for t in range(n):
+        y = simd.load1(E, b[0] + t * b[1])
+        if not (fresh and t == 0) and not (
+            reset[0] != NOWHERE and simd.load_flag(reset[0] + t * reset[1])
+        ):
+            y = simd.load1(A, a[0] + t * a[1]) * state + y
+        simd.store1(E, x[0] + t * x[1], y)
+        state = y
+    return state
+
+
+SIDE = 64
+"""A group of columns takes as many steps, one column after the other, before it goes on: so what
+lies side by side in memory is read together, whatever the layout."""
+
+
+@jit()
+def _part(
+    direction: Any, A: Any, E: Any, part: int, parts: int,
+    a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int,
+) -> None:  # fmt: skip
+    """Scan one of ``parts`` parts of the columns."""
+    outer, steps, inner = x.shape
+    a_, b_, initial_, reset_, x_ = located(
+        direction, A, simd.scratch(), a, b, initial, reset, x, how
+    )
+    fresh = initial_[0] == NOWHERE
+    states = simd.scratch()
+    groups = (inner + SIDE - 1) // SIDE
+    for k in range(outer * groups * part // parts, outer * groups * (part + 1) // parts):
+        o, left = k // groups, k % groups * SIDE
+        for t in range(0, steps, SIDE):
+            for i in range(left, min(inner, left + SIDE)):
+                row = o, i
+                place = states + (i - left) * simd.size(E)
+                state = simd.rounded(E, 0)
+                if t > 0:
+                    state = simd.load1(E, place)
+                elif not fresh:
+                    state = simd.load1(E, line(initial_, row, 0)[0])
+                state = plain(
+                    A, E, min(SIDE, steps - t), line(a_, row, t), line(b_, row, t),
+                    line(reset_, row, t), line(x_, row, t), state, fresh and t == 0,
+                )  # fmt: skip
+                simd.store1(E, place, state)
+
+
+def build(direction: simd.Token, A: simd.Token, E: simd.Token, number: bool) -> tuple[Any, Any]:
+    """``(serial, threaded)``, as in ``_time_last``."""
+    arguments = signature(A, E, number)
+
+    @jit(arguments)
+    def serial(a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int) -> None:
+        _part(direction, A, E, 0, 1, a, b, initial, reset, x, how)
+
+    def threads() -> Any:
+        @jit((types.int64, *arguments), parallel=True)
+        def threaded(
+            parts: int, a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int
+        ) -> None:
+            for part in numba.prange(parts):
+                _part(direction, A, E, part, parts, a, b, initial, reset, x, how)
+
+        return threaded
+
+    return serial, functools.cache(threads)

@@ -1,0 +1,134 @@
+"""Neighbouring columns side by side in memory: the loop itself, a vector of columns at a time.
+
+A block of columns is walked step by step.  Its state, the step before, stays in the first-level
+cache, and results are streamed past the caches from there when there are many.  The same columns of
+the next step are a long way off in memory, so they are asked for one step ahead.
+
+``direction``, ``A``, ``E`` as in ``_time_last``; ``W`` is the working type of ``E``.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numba
+from numba import types
+
+from linscan_numba import _simd as simd
+from linscan_numba._jit import jit
+from linscan_numba._operands import NOWHERE, located, signature
+from linscan_numba._time_last import STREAM_FROM, stream
+
+COLUMNS = 64
+"""The vectors of a block at most: a step of it, kept as the state, fills one scratch."""
+
+
+@jit(inline=True)
+def _from_column(x: Any, outer: int, column: int) -> Any:
+    """``(address, time stride, inner stride)`` of an operand from a column on."""
+    return x[0] + outer * x[1] + column * x[3], x[2], x[3]
+
+
+@jit()
+def _block(
+    A: Any, E: Any, W: Any, width: int, steps: int,
+    a: Any, b: Any, initial: Any, reset: Any, x: Any, streamed: bool,
+) -> None:  # fmt: skip
+    """Scan ``width`` neighbouring columns."""
+    n = simd.lanes(E)
+    state = simd.scratch()
+    if initial[0] != NOWHERE:
+        for j in range(width):
+            y = simd.load1(E, initial[0] + j * initial[2])
+            simd.store1(W, state + j * simd.size(W), y)
+    for t in range(steps):
+        a_from, b_from, to = a[0] + t * a[1], b[0] + t * b[1], x[0] + t * x[1]
+        cut = reset[0] + t * reset[1]
+        fresh = t == 0 and initial[0] == NOWHERE
+        everywhere = (
+            simd.splat(A, simd.load1(A, a_from)) if a[2] == 0 and not fresh else simd.zeros(A)
+        )
+        for j in range(0, width - n + 1, n):
+            b_here = b_from + j * simd.size(E)
+            here = state + j * simd.size(W)
+            y = simd.load(E, b_here)
+            simd.prefetch(b_here + b[1])
+            if not fresh:
+                w = everywhere
+                if a[2] != 0:
+                    w = simd.load(A, a_from + j * simd.size(A))
+                    simd.prefetch(a_from + j * simd.size(A) + a[1])
+                z = simd.fma(w, simd.load(W, here), y)
+                if reset[0] == NOWHERE:
+                    y = z
+                elif reset[2] != 0:
+                    y = simd.select(simd.load_flags(E, cut + j), y, z)
+                elif not simd.load_flag(cut):
+                    y = z
+            simd.store(W, here, y)
+            if not streamed:
+                simd.store(E, to + j * simd.size(E), y)
+        for j in range(width - width % n, width):
+            y = simd.load1(E, b_from + j * simd.size(E))
+            if not fresh and not (reset[0] != NOWHERE and simd.load_flag(cut + j * reset[2])):
+                y = simd.fma(
+                    simd.load1(A, a_from + j * a[2]), simd.load1(W, state + j * simd.size(W)), y
+                )
+            simd.store1(W, state + j * simd.size(W), y)
+            simd.store1(E, to + j * simd.size(E), y)
+        if streamed:
+            stream(W, width - width % n, state, to)
+
+
+@jit()
+def _columns(
+    direction: Any, A: Any, E: Any, W: Any, part: int, parts: int,
+    a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int,
+) -> None:  # fmt: skip
+    """Scan one of ``parts`` parts of the columns, block after block."""
+    outer, steps, inner = x.shape
+    a_, b_, initial_, reset_, x_ = located(
+        direction, A, simd.scratch(), a, b, initial, reset, x, how
+    )
+    streamed = (
+        simd.size(E) == simd.size(W)
+        and x.size * simd.size(E) >= STREAM_FROM
+        and x_[0] % simd.size(E) == 0 and x_[2] % simd.size(E) == 0 and x_[1] % simd.size(E) == 0
+    )  # fmt: skip
+    n = simd.lanes(E)
+    share = inner if outer >= parts else (inner + parts - 1) // parts
+    width = min(COLUMNS * n, (share + n - 1) // n * n)
+    blocks = (inner + width - 1) // width
+    for k in range(outer * blocks * part // parts, outer * blocks * (part + 1) // parts):
+        o, j = k // blocks, k % blocks * width
+        _block(
+            A, E, W, min(width, inner - j), steps,
+            _from_column(a_, o, j), _from_column(b_, o, j), _from_column(initial_, o, j),
+            _from_column(reset_, o, j), _from_column(x_, o, j), streamed,
+        )  # fmt: skip
+    if streamed:
+        simd.fence()
+
+
+def build(
+    direction: simd.Token, A: simd.Token, E: simd.Token, W: simd.Token, number: bool
+) -> tuple[Any, Any]:
+    """``(serial, threaded)``, as in ``_time_last``."""
+    arguments = signature(A, E, number)
+
+    @jit(arguments)
+    def serial(a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int) -> None:
+        _columns(direction, A, E, W, 0, 1, a, b, initial, reset, x, how)
+
+    def threads() -> Any:
+        @jit((types.int64, *arguments), parallel=True)
+        def threaded(
+            parts: int, a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int
+        ) -> None:
+            for part in numba.prange(parts):
+                _columns(direction, A, E, W, part, parts, a, b, initial, reset, x, how)
+
+        return threaded
+
+    return serial, functools.cache(threads)
