@@ -1,0 +1,192 @@
+"""Any multipliers: time is cut into short chunks, and the loop walks through all of them at once.
+
+A tile of operands is copied so that the same step of all its chunks is one vector.  A first walk
+composes each chunk into ``x -> product * x + total``; doubling over the chunks gives every
+chunk's carry; a second walk repeats the loop from those carries, and so rounds as the loop does.
+
+A product of equal multipliers is rounded the same way in every chunk, and over a long memory that
+would add up.  But what a chunk ends on and what the next one started from differ by just that
+error, which obeys the same recurrence: it is scanned too, and added where it is not negligible.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from linscan_numpy._row_loop import lanes, scan_lanes
+
+STEPS = 16
+"""Of a chunk; a sequence of up to ``WHOLE`` steps is one chunk, which needs no first walk."""
+WHOLE = 64
+TILE = 1 << 17
+"""Elements in a tile."""
+PAD = 16
+"""Elements between the rows of a buffer, so that their distance is not a power of two."""
+RUN = 16
+"""Neighbouring elements worth copying together: a cache line."""
+FORGOTTEN = 0.25
+"""Chunk products below this damp their own rounding errors within a chunk or two."""
+
+
+def transposed_replay(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    reset: NDArray[np.bool_] | None,
+    state: NDArray[Any],
+    out: NDArray[Any],
+) -> None:
+    """Scan ``b`` into ``out``, forwards; ``state``, (outer, inner), goes from initial to final."""
+    outer, time, inner = out.shape
+    steps = time if time <= WHOLE else STEPS
+    vector = TILE // steps
+    if abs(b.strides[2]) < abs(b.strides[1]) and inner >= RUN:
+        columns = min(inner, vector)
+        chunks = min(-(-time // steps), vector // columns)
+        rows = min(outer, vector // (chunks * columns))
+    else:
+        rows = min(outer, RUN) if abs(b.strides[0]) < abs(b.strides[1]) else 1
+        chunks = min(-(-time // steps), vector // rows)
+        rows = min(outer, vector // chunks)
+        columns = min(inner, vector // (chunks * rows))
+    buffers = np.empty((2, steps, chunks * rows * columns + PAD), state.dtype)
+    span = chunks * steps
+    for o in range(0, outer, rows):
+        for i in range(0, inner, columns):
+            block = slice(o, o + rows), slice(i, i + columns)
+            for t in range(0, time, span):
+                now = slice(t, t + span)
+                _tile(
+                    _during(lanes(a, *block), now),
+                    _during(lanes(b, *block), now),
+                    None if reset is None else _during(lanes(reset, *block), now),
+                    state[block],
+                    out[block[0], now, block[1]],
+                    buffers,
+                )
+
+
+def _tile(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    reset: NDArray[np.bool_] | None,
+    state: NDArray[Any],
+    out: NDArray[Any],
+    buffers: NDArray[Any],
+) -> None:
+    rows, time, columns = out.shape
+    steps = buffers.shape[1]
+    shape = steps, -(-time // steps), rows, columns
+    width = rows * columns
+    vector = shape[1] * width
+    a_tile, b_tile = buffers[..., :vector]
+    _load(a, a_tile.reshape(shape), time, 1)
+    _load(b, b_tile.reshape(shape), time, 0)
+    if reset is not None:
+        cut = np.empty(shape, np.bool_)
+        _load(reset, cut, time, False)
+        np.copyto(a_tile.reshape(shape), 0, where=cut)
+    a_steps, b_steps = list(a_tile), list(b_tile)
+    states = np.empty(width + vector, state.dtype)
+    states[:width] = state.ravel()
+    carries, ends = states[:-width], states[width:]
+    products: list[NDArray[Any]] = []
+    if shape[1] > 1:
+        products = _doublings(_compose(a_steps, b_steps, ends), width)
+        _scan(states, products)
+    _replay(a_steps, b_steps, carries)
+    last = b_steps[-1]
+    if products and abs(products[0]).max() > FORGOTTEN:
+        error = np.zeros_like(states)
+        np.subtract(last, ends, error[width:])
+        _scan(error, products)
+        error = error[:-width]
+        size = abs(carries).reshape(-1, width).max(axis=0)
+        if (abs(error).reshape(-1, width) > np.finfo(state.dtype).eps * size).any():
+            for a_t, b_t in zip(a_steps, b_steps, strict=True):
+                np.multiply(error, a_t, error)
+                np.add(b_t, error, b_t)
+    finite = np.isfinite(last).reshape(shape[1:]).all(axis=0)
+    if not finite.all():
+        bad = ~finite
+        exact = scan_lanes(bad, a, b, reset, state, time)
+        _store(b_tile.reshape(shape), out)
+        out.swapaxes(1, 2)[bad] = exact
+        np.copyto(state, last.reshape(shape[1:])[-1], where=finite)
+        return
+    _store(b_tile.reshape(shape), out)
+    np.copyto(state, last.reshape(shape[1:])[-1])
+
+
+def _compose(
+    a_steps: list[NDArray[Any]], b_steps: list[NDArray[Any]], total: NDArray[Any]
+) -> NDArray[Any]:
+    """Each chunk's total, written, and its product, returned."""
+    product = a_steps[0].copy()
+    np.copyto(total, b_steps[0])
+    for a_t, b_t in zip(a_steps[1:], b_steps[1:], strict=True):
+        np.multiply(total, a_t, total)
+        np.add(total, b_t, total)
+        np.multiply(product, a_t, product)
+    return product
+
+
+def _doublings(product: NDArray[Any], width: int) -> list[NDArray[Any]]:
+    """Products over 1, 2, 4 ... chunks, until there are no more chunks or nothing is left.
+
+    Two products whose product would be subnormal count as nothing: no error measured against the
+    largest state can see them, and many processors take a hundred cycles for each.
+    """
+    products = [product]
+    tiny = np.finfo(product.dtype).tiny
+    while len(product) > width and not abs(product).max() ** 2 < tiny:
+        product = product[width:] * product[:-width]
+        products.append(product)
+        width *= 2
+    return products
+
+
+def _scan(states: NDArray[Any], products: list[NDArray[Any]]) -> None:
+    """Let every state reach all later ones, by doubling."""
+    for product in products:
+        shift = len(states) - len(product)
+        np.add(states[shift:], product * states[:-shift], states[shift:])
+
+
+def _replay(
+    a_steps: list[NDArray[Any]], b_steps: list[NDArray[Any]], carries: NDArray[Any]
+) -> None:
+    scaled = np.empty_like(carries)
+    previous = carries
+    for a_t, b_t in zip(a_steps, b_steps, strict=True):
+        np.multiply(previous, a_t, scaled)
+        previous = np.add(scaled, b_t, b_t)
+
+
+def _during(x: NDArray[Any], span: slice) -> NDArray[Any]:
+    return x[:, span] if x.shape[1] > 1 else x
+
+
+def _load(x: NDArray[Any], tile: NDArray[Any], time: int, filler: Any) -> None:
+    """Copy (rows, time, columns) to (steps, chunks, rows, columns), filling up the last chunk."""
+    steps = len(tile)
+    whole, rest = divmod(time, steps)
+    if x.shape[1] == 1:
+        tile[...] = x[:, 0]
+    else:
+        split = x[:, : whole * steps].reshape(x.shape[0], whole, steps, x.shape[2])
+        tile[:, :whole] = split.transpose(2, 1, 0, 3)
+        tile[:rest, whole:] = x[:, whole * steps :].swapaxes(0, 1)[:, None]
+    if rest:
+        tile[rest:, whole] = filler
+
+
+def _store(tile: NDArray[Any], out: NDArray[Any]) -> None:
+    steps = len(tile)
+    whole, rest = divmod(out.shape[1], steps)
+    split = out[:, : whole * steps].reshape(out.shape[0], whole, steps, out.shape[2])
+    np.copyto(split, tile[:, :whole].transpose(2, 1, 0, 3), "same_kind")
+    if rest:
+        np.copyto(out[:, whole * steps :], tile[:rest, whole].swapaxes(0, 1), "same_kind")
