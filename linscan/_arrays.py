@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,26 +22,47 @@ def is_torch(x: Any) -> bool:
     return torch is not None and isinstance(x, torch.Tensor)
 
 
+def is_plain(x: Any) -> bool:
+    """Whether ``x`` is an array that :func:`as_array` would leave as it is."""
+    if type(x) is np.ndarray:
+        return True
+    return is_torch(x) and x.layout is sys.modules["torch"].strided
+
+
 def as_array(name: str, x: Any) -> Any:
     """``x`` as an array: lists go through NumPy, arrays pass; anything else is a TypeError."""
-    if type(x) is np.ndarray:
+    if is_plain(x):
         return x
     if is_torch(x):
-        if x.layout is not sys.modules["torch"].strided:
-            raise TypeError(
-                f"{name} must be a dense tensor, not {x.layout}: pass {name}.to_dense()"
-            )
-        return x
+        raise TypeError(f"{name} must be a dense tensor, not {x.layout}: pass {name}.to_dense()")
     if isinstance(x, np.ma.MaskedArray):
         raise TypeError(
             f"{name} is a masked array, and linscan does not read its mask: pass {name}.filled() "
             "(and, to an estimator, mask=)"
         )
-    if isinstance(x, (list, tuple, np.ndarray, np.generic)):
+    if isinstance(x, (list, tuple)):
+        try:
+            return np.asarray(x)
+        except ValueError:
+            raise ValueError(
+                f"{name} is a list of parts that differ in shape: pad them, or concatenate them "
+                "and pass cu_seqlens="
+            ) from None
+    if isinstance(x, (np.ndarray, np.generic)):
         return np.asarray(x)
-    if hasattr(x, "dtype") and hasattr(x, "shape") and hasattr(x, "__dlpack__"):
+    if all(hasattr(x, attribute) for attribute in ("dtype", "shape", "strides", "__dlpack__")):
         return x
-    raise TypeError(f"{name} must be an array, not {type(x).__module__}.{type(x).__qualname__}")
+    raise TypeError(
+        f"{name} must be a NumPy array, a torch tensor or a CuPy array, not "
+        f"{type(x).__module__}.{type(x).__qualname__}"
+    )
+
+
+def target(name: str, x: Any) -> Any:
+    """An array to write into; a list, which NumPy would copy, is a TypeError."""
+    if isinstance(x, (list, tuple, np.generic)):
+        raise TypeError(f"{name} must be an array, not {type(x).__name__}")
+    return as_array(name, x)
 
 
 def signature(x: Any) -> Any:
@@ -53,7 +73,10 @@ def signature(x: Any) -> Any:
     if kind is float or x is None or is_scalar(x):
         return kind
     if is_torch(x):
-        return x.dtype, x.shape, x.stride(), x.device, x.requires_grad
+        try:
+            return x.dtype, x.shape, x.stride(), x.device, x.requires_grad
+        except RuntimeError:
+            return x.layout
     if isinstance(x, (tuple, list)):
         return tuple(map(signature, x))
     return kind, getattr(x, "dtype", None), getattr(x, "shape", None), getattr(x, "strides", None)
@@ -73,11 +96,14 @@ def dtype_name(x: Any) -> str:
     return str(x.dtype).removeprefix("torch.") if is_torch(x) else str(np.dtype(x.dtype).name)
 
 
-def dtype_of(dtype: Any) -> str:
+def dtype_of(name: str, dtype: Any) -> str:
     """The name of a dtype given as a name, a NumPy dtype or a torch dtype."""
     if type(dtype).__module__ == "torch":
         return str(dtype).removeprefix("torch.")
-    return str(np.dtype(dtype).name)
+    try:
+        return str(np.dtype(dtype).name)
+    except TypeError:
+        raise TypeError(f"{name} must be a dtype, not {dtype!r}") from None
 
 
 def is_number_dtype(name: str) -> bool:
@@ -85,19 +111,19 @@ def is_number_dtype(name: str) -> bool:
     return name in ACCUMULATE or name == "bool" or name.removeprefix("u").startswith("int")
 
 
-def promote(operands: Sequence[Any]) -> str:
+def promote(**named: Any) -> str:
     """The dtype an operation on these arrays and Python numbers has in their own library.
 
-    Integers and bools become the library's default float.
+    None is not counted.  Integers and bools become the library's default float.
     """
-    arrays = [x for x in operands if not is_scalar(x)]
-    for x in arrays:
-        if not is_number_dtype(dtype_name(x)):
+    operands = [x for x in named.values() if x is not None]
+    for name, x in named.items():
+        if not (x is None or is_scalar(x) or is_number_dtype(dtype_name(x))):
             raise TypeError(
-                f"dtype {dtype_name(x)} is not supported; use one of {', '.join(ACCUMULATE)}, "
-                "or integers or bools, which become the default float"
+                f"{name} has dtype {x.dtype}, which is not supported; use one of "
+                f"{', '.join(ACCUMULATE)}, or integers or bools, which become the default float"
             )
-    if is_torch(arrays[0]):
+    if any(map(is_torch, operands)):
         torch = sys.modules["torch"]
         result = operands[0]
         for x in operands[1:]:
@@ -115,7 +141,10 @@ def native(x: Any, dtype: str) -> Any:
     """``x`` in that dtype and in native byte order; ``x`` itself if it is already."""
     if is_torch(x):
         return x.to(getattr(sys.modules["torch"], dtype))
-    return x.astype(dtype) if needs_cast(x, dtype) else x
+    if not needs_cast(x, dtype):
+        return x
+    with np.errstate(all="ignore"):
+        return x.astype(dtype)
 
 
 def namespace(x: Any) -> Any:
@@ -138,7 +167,8 @@ def empty(shape: tuple[int, ...], model: Any, dtype: str) -> Any:
 def filled(shape: tuple[int, ...], value: Any, model: Any, dtype: str) -> Any:
     """A fresh array of ``model``'s library and device that holds ``value`` everywhere."""
     x = empty(shape, model, dtype)
-    x[...] = value
+    with np.errstate(all="ignore"):
+        x[...] = value
     return x
 
 
@@ -152,7 +182,9 @@ def array_like(name: str, x: Any, model: Any) -> Any:
     if isinstance(x, np.generic) and is_torch(model):
         x = x.item()
     if is_scalar(x):
-        return filled((), x, model, "bool" if isinstance(x, bool) else promote([model, x]))
+        return filled(
+            (), x, model, "bool" if isinstance(x, bool) else promote(data=model, **{name: x})
+        )
     return as_array(name, x)
 
 

@@ -117,7 +117,7 @@ def pack(
     """The plain scan that a packed one amounts to."""
     shape = _arrays.broadcast_shape(a, b)
     axis = check_axis(axis, len(shape), "the result")
-    dtype = _arrays.promote([x for x in (a, b, initial) if x is not None])
+    dtype = _arrays.promote(a=a, b=b, initial=initial)
     parts = segments(cu_seqlens, shape[axis], b, looks_at_data(check, b))
     begins, ends = (parts.last, parts.first) if reverse else (parts.first, parts.last)
     cuts = along(axis, begins, shape, b)

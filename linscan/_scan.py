@@ -145,7 +145,7 @@ def operands(a: Any, b: Any, initial: Any, reset: Any, out: Any) -> tuple[Any, .
     if is_scalar(b):
         if is_scalar(a):
             raise ValueError("a and b are both numbers: a scan needs an axis of time")
-        b = _arrays.filled((), b, a, _arrays.promote([a, b]))
+        b = _arrays.filled((), b, a, _arrays.promote(a=a, b=b))
     else:
         b = _arrays.as_array("b", b)
     if _arrays.is_torch(b) and type(a) is not float and isinstance(a, np.generic):
@@ -327,7 +327,7 @@ def _plan(
     }
     check_same_place(**named)
     promoting = [x for x in (a, b, initial) if x is not None]
-    dtype = _arrays.promote(promoting)
+    dtype = _arrays.promote(a=a, b=b, initial=initial)
     shape = _arrays.broadcast_shape(a, b)
     rank = len(shape)
     axis = check_axis(axis, rank, "the result")

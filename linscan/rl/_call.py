@@ -59,7 +59,7 @@ GAMMA = EstimatorInputs._fields.index("gamma")
 
 def promoted(call: Call) -> str:
     """The dtype of rewards and values together."""
-    return _arrays.promote([x for n in DATA if (x := getattr(call, n)) is not None])
+    return _arrays.promote(**{n: getattr(call, n) for n in DATA})
 
 
 def check_arguments(call: Call) -> None:

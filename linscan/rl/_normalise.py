@@ -219,7 +219,7 @@ def _scan_here(call: Call, axis: int, b: Any, stop: Any, *, reverse: bool, a: fl
     """``b`` where stopped; elsewhere what comes before, plus ``b`` there."""
     if not reverse:
         b = _arrays.namespace(b).where(stop, b, 0)
-    b = _arrays.native(b, ACCUMULATE[_arrays.promote([b])])
+    b = _arrays.native(b, ACCUMULATE[_arrays.promote(b=b)])
     plan = plan_scan(
         a, b, None, axis, reverse, stop, False, None, call.backend, call.chunk_size, "off"
     )

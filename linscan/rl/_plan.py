@@ -190,7 +190,7 @@ def plan_estimate(call: Call) -> tuple[EstimatorPlan, Call]:
     numeric flags, lengths, packed sequences, a value too many) is rewritten first.
     """
     if call.out_dtype is not None and not isinstance(call.out_dtype, str):
-        call = call._replace(out_dtype=_arrays.dtype_of(call.out_dtype))
+        call = call._replace(out_dtype=_arrays.dtype_of("out_dtype", call.out_dtype))
     key = _signature(call)
     plan = _plans.get(key)
     if plan is None and not is_plain(call):

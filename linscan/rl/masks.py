@@ -60,7 +60,7 @@ def whiten(
     if on_degenerate not in ("zero", "raise"):
         raise ValueError(f"on_degenerate must be 'zero' or 'raise', not {on_degenerate!r}")
     x = _arrays.as_array("x", x)
-    dtype = _arrays.promote([x])
+    dtype = _arrays.promote(x=x)
     if "complex" in dtype:
         raise TypeError(f"x must be real, not {x.dtype}")
     if _arrays.is_torch(x):
