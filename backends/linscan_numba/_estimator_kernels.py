@@ -5,65 +5,51 @@ Every estimator is the same reverse scan with other weights::
     x[t] = r[t] + on * n[t] (- v[t]) + keep * x[t + 1]     where the trace goes on
     x[t] = r[t] + cut * n[t] (- v[t])                      where it ends
 
-and every way through it has the same shape: load some steps, form what each of them adds
+and every kernel has the same shape: load some steps, form what each of them adds
 (:func:`prologue`), scan, write the results (:func:`epilogue`).  :func:`rows` scans consecutive
 steps of a row inside a register; :func:`columns` has neighbouring columns side by side in one; and
 :func:`serial` takes one step after the other: the ends of rows, what is rare, operands with other
 strides, and whatever was not finite when it came out of a register.
 
-An argument that is None is something that a problem does not have: numba compiles it away.
+Each kernel is made for a dtype and for what a problem has: advantages, flags, a mask.  Those are
+tokens, or None, for which numba drops the code.
 """
 
-# mypy: disallow-untyped-calls=False
+# mypy: disallow-untyped-calls=False, disallow-untyped-defs=False
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
-from numba import types
-from numba.extending import overload
 
 from linscan_numba import _simd as simd
 from linscan_numba._jit import jit
-from linscan_numba._operands import array, locate
-from linscan_numba._simd import REVERSE, SCRATCH, Token
+from linscan_numba._launch import (
+    ADVANTAGES,
+    CARRIED,
+    ENDED,
+    FINAL_VALUES,
+    GIVEN,
+    INNER,
+    LAST_VALUES,
+    MASK,
+    NEXT_VALUES,
+    RETURNS,
+    REWARDS,
+    STREAMING,
+    TIME,
+    TRUNCATED,
+    VALUES,
+    WEIGHTS,
+    kernel,
+    line,
+    peek,
+    step,
+)
+from linscan_numba._simd import FLOAT64, REVERSE, SCRATCH, Token
 
-
-class Stream(NamedTuple):
-    """An array: its address, and the bytes from one row, step and column to the next."""
-
-    address: int
-    row: int
-    step: int
-    column: int
-
-
-class Operands(NamedTuple):
-    """What is read, beside flags and mask."""
-
-    rewards: Stream
-    values: Stream
-    following: Stream
-    """The value that follows each step: ``next_values``, or ``values`` one step later."""
-    final: Stream
-    """The same where truncated."""
-    last: Stream
-    """The same after the last step."""
-    given: bool
-    """Whether ``following`` holds at every step: next to holes and at the end, too."""
-    carried: bool
-    """Whether results at holes are the state passing by; otherwise they are zero."""
-
-
-class Flags(NamedTuple):
-    """Where a trace ends."""
-
-    ended: Any
-    """Nothing follows."""
-    truncated: Any
-    """``final`` follows."""
+PRESENT = Token("present")
 
 
 class Weights(NamedTuple):
@@ -89,50 +75,15 @@ class State(NamedTuple):
 
 
 @jit(inline=True)
-def at(x: Stream, t: int) -> int:
-    """The address of step t."""
-    return x.address + t * x.step
-
-
-@jit(inline=True)
-def moved(x: Any, row: int, column: int) -> Any:
-    """An array as seen from a row and a column."""
-    if x is None:
-        return x
-    return Stream(x.address + row * x.row + column * x.column, x.row, x.step, x.column)
-
-
-@jit(inline=True)
-def moved_operands(o: Operands, row: int, column: int) -> Operands:
-    """The operands as seen from a row and a column."""
-    return Operands(
-        moved(o.rewards, row, column),
-        moved(o.values, row, column),
-        moved(o.following, row, column),
-        moved(o.final, row, column),
-        moved(o.last, row, column),
-        o.given,
-        o.carried,
-    )
-
-
-@jit(inline=True)
-def moved_flags(flags: Any, row: int, column: int) -> Any:
-    """The flags as seen from a row and a column."""
-    if flags is None:
-        return flags
-    return Flags(moved(flags.ended, row, column), moved(flags.truncated, row, column))
-
-
-@jit(inline=True)
 def prologue(
-    reward: Any, value: Any, n: Any, final: Any, flags: Any, cut: Any, w: Weights, advantages: Any
+    reward: Any, value: Any, n: Any, final: Any, ended: Any, truncated: Any, w: Weights,
+    cut: Any, advantages: Any,
 ) -> Any:
-    """What steps add to the state, of numbers or of vectors.  ``flags`` None: no trace ends."""
-    if flags is None:
+    """What steps add to the state, of numbers or of vectors.  ``cut``: where the trace ends."""
+    if cut is None:
         gain = w.on
     else:
-        n = simd.select(flags.ended, w.zero, simd.select(flags.truncated, final, n))
+        n = simd.select(ended, w.zero, simd.select(truncated, final, n))
         gain = simd.select(cut, w.cut, w.on)
     delta = simd.fma(gain, n, reward)
     if advantages is None:
@@ -149,433 +100,217 @@ def epilogue(x: Any, value: Any, shown: Any, zero: Any, advantages: Any) -> Any:
     return simd.select(shown, x, zero), simd.select(shown, returns, zero)
 
 
+@jit(inline=True)
+def weights(token: Token, plan: int, row: int, column: int) -> Weights:
+    """The weights of a row and column."""
+    address, by = line(plan, WEIGHTS, row, column), step(plan, WEIGHTS)
+    return Weights(
+        simd.rounded(token, simd.load1(FLOAT64, address)),
+        simd.rounded(token, simd.load1(FLOAT64, address + by)),
+        simd.rounded(token, simd.load1(FLOAT64, address + 2 * by)),
+        simd.rounded(token, 0.0),
+    )
+
+
 # One step after the other -------------------------------------------------------------------------
 
 
 @jit()
 def serial(
-    token: Token,
-    high: int,
-    low: int,
-    o: Operands,
-    flags: Any,
-    mask: Any,
-    w: Weights,
-    state: State,
-    advantages: Any,
-    returns: Stream,
+    token: Token, advantages: Any, flags: Any, mask: Any, plan: int, row: int, column: int,
+    high: int, low: int, state: State, to_advantages: int, to_returns: int,
 ) -> State:
-    """The steps from ``high - 1`` down to ``low`` of one row and column."""
-    x, value = simd.rounded(token, state.x), state.value
+    """The steps from ``high - 1`` down to ``low`` of one row and column.
+
+    Results go to where step 0 would be at ``to_advantages`` and ``to_returns``.
+    """
+    rewards, by_reward = line(plan, REWARDS, row, column), step(plan, REWARDS)
+    values, by_value = line(plan, VALUES, row, column), step(plan, VALUES)
+    nexts, by_next = line(plan, NEXT_VALUES, row, column), step(plan, NEXT_VALUES)
+    finals, by_final = line(plan, FINAL_VALUES, row, column), step(plan, FINAL_VALUES)
+    ends, by_end = line(plan, ENDED, row, column), step(plan, ENDED)
+    cuts, by_cut = line(plan, TRUNCATED, row, column), step(plan, TRUNCATED)
+    masks, by_mask = line(plan, MASK, row, column), step(plan, MASK)
+    by_advantage, by_return = step(plan, ADVANTAGES), step(plan, RETURNS)
+    given, carried = peek(plan, GIVEN) != 0, peek(plan, CARRIED) != 0
+    w = weights(token, plan, row, column)
+    x, following = simd.rounded(token, state.x), state.value
     ended, truncated, stopped = state.ended, state.truncated, state.stopped
     for t in range(high - 1, low - 1, -1):
         valid = True
         if mask is not None:
-            valid = simd.load_flag(at(mask, t))
+            valid = simd.load_flag(masks + t * by_mask)
         if flags is not None:
-            ended = ended or simd.load_flag(at(flags.ended, t))
-            truncated = truncated or simd.load_flag(at(flags.truncated, t))
+            ended = ended or simd.load_flag(ends + t * by_end)
+            truncated = truncated or simd.load_flag(cuts + t * by_cut)
             stopped = stopped or ended or truncated
-        v = simd.load1(token, at(o.values, t))
+        value = simd.load1(token, values + t * by_value)
         if valid:
-            reward = simd.load1(token, at(o.rewards, t))
-            n = simd.load1(token, at(o.following, t)) if o.given else value
-            final = simd.load1(token, at(o.final, t))
-            own = Flags(ended, truncated)
-            delta = prologue(reward, v, n, final, own, stopped, w, advantages)
+            reward = simd.load1(token, rewards + t * by_reward)
+            n = simd.load1(token, nexts + t * by_next) if given else following
+            final = simd.load1(token, finals + t * by_final)
+            delta = prologue(reward, value, n, final, ended, truncated, w, stopped, advantages)
             x = simd.fma(w.keep, w.zero if stopped else x, delta)
-            value = v
+            following = value
             ended = truncated = stopped = False
-        first, second = epilogue(x, v, valid or o.carried, w.zero, advantages)
+        first, second = epilogue(x, value, valid or carried, w.zero, advantages)
         if advantages is not None:
-            simd.store1(token, at(advantages, t), first)
-        simd.store1(token, at(returns, t), second)
-    return State(np.float64(x), value, ended, truncated, stopped)
+            simd.store1(token, to_advantages + t * by_advantage, first)
+        simd.store1(token, to_returns + t * by_return, second)
+    return State(np.float64(x), following, ended, truncated, stopped)
+
+
+def lines(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
+    """The kernel for operands of any strides."""
+
+    def run(plan, begin, end):
+        time, inner = peek(plan, TIME), peek(plan, INNER)
+        for k in range(begin, end):
+            i, j = k // inner, k % inner
+            last = simd.load1(token, line(plan, LAST_VALUES, i, j))
+            serial(
+                token, advantages, flags, mask, plan, i, j, time, 0,
+                State(0.0, last, False, False, True),
+                line(plan, ADVANTAGES, i, j), line(plan, RETURNS, i, j),
+            )
+
+    return kernel(run)
 
 
 # Steps of a row side by side ----------------------------------------------------------------------
 
 
-@jit(inline=True)
-def load_mask(token: Token, mask: Any, t: int) -> Any:
-    """Which of the steps from t on are valid."""
-    if mask is None:
-        return simd.invert(simd.never(token))
-    return simd.load_flags(token, at(mask, t))
+def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
+    """The kernel for one column, where the steps of a row lie side by side."""
 
-
-@jit(inline=True)
-def load_both(token: Token, flags: Any, t: int) -> Flags:
-    """The flags of the steps from t on."""
-    if flags is None:
-        return Flags(simd.never(token), simd.never(token))
-    return Flags(
-        simd.load_flags(token, at(flags.ended, t)), simd.load_flags(token, at(flags.truncated, t))
-    )
-
-
-@jit(inline=True)
-def fill(token: Token, v: Any, valid: Any, state: State) -> Any:
-    """At each step the nearest valid value from there on."""
-    one, zero = simd.splat(token, 1.0), simd.zeros(token)
-    keep, value = simd.select(valid, zero, one), simd.select(valid, v, zero)
-    keeps, filled = simd.scan(REVERSE, keep, value)
-    return simd.fma(keeps, simd.splat(token, state.value), filled)
-
-
-@jit(inline=True)
-def write(
-    token: Token, t: int, x: Any, v: Any, shown: Any, advantages: Any, returns: Stream
-) -> None:
-    """Store the results of the steps from t on."""
-    first, second = epilogue(x, v, shown, simd.zeros(token), advantages)
-    if advantages is not None:
-        simd.store(token, at(advantages, t), first)
-    simd.store(token, at(returns, t), second)
-
-
-@jit(inline=True)
-def block(
-    token: Token,
-    t: int,
-    o: Operands,
-    flags: Any,
-    mask: Any,
-    w: Weights,
-    table: Any,
-    power: Any,
-    state: State,
-    advantages: Any,
-    returns: Stream,
-) -> Any:
-    """A vector of steps from t on: the state after them, and what is finite if all was."""
-    reward = simd.load(token, at(o.rewards, t))
-    v = simd.load(token, at(o.values, t))
-    n = simd.load(token, at(o.following, t))
-    valid, own = load_mask(token, mask, t), load_both(token, flags, t)
-    cut = simd.either(own.ended, own.truncated)
-    before = simd.splat(token, state.x)
-    if simd.all_of(valid) and not simd.any_of(cut):
-        if mask is not None and not o.given:
-            n = simd.with_first(REVERSE, n, state.value)
-        delta = prologue(reward, v, n, n, None, cut, w, advantages)
-        local = simd.scan_constant(REVERSE, delta, table)
-        x = simd.fma(table[0], before, local)
-        after = simd.advance(power, state.x, simd.last(REVERSE, local))
-        value, check = simd.last(REVERSE, v), x
-    else:
-        filled = v
-        if mask is not None:
-            filled = fill(token, v, valid, state)
-            if not o.given:
-                n = simd.previous(REVERSE, filled, simd.splat(token, state.value))
-        final = simd.load(token, at(o.final, t))
-        delta = prologue(reward, v, n, final, own, cut, w, advantages)
-        a = simd.select(cut, w.zero, w.keep)
-        if mask is not None:
-            a = simd.select(valid, a, simd.splat(token, 1.0))
-            delta = simd.select(valid, delta, w.zero)
-        products, local = simd.scan(REVERSE, a, delta)
-        x = simd.fma(products, before, local)
-        after = simd.advance(simd.product(a), state.x, simd.last(REVERSE, local))
-        value, check = simd.last(REVERSE, filled), x
-        if mask is not None:
-            check = simd.fma(w.zero, filled, x)
-    shown = valid
-    if o.carried:
-        shown = simd.invert(simd.never(token))
-    write(token, t, x, v, shown, advantages, returns)
-    return State(after, value, state.ended, state.truncated, state.stopped), check
-
-
-@jit(inline=True)
-def in_scratch(token: Token, x: Any, low: int) -> Any:
-    """Where a tile that begins at step ``low`` is put before it is streamed to ``x``."""
-    if x is None:
-        return x
-    return Stream(simd.scratch() - low * x.step, 0, x.step, 0)
-
-
-@jit(inline=True)
-def stream_tile(token: Token, high: int, low: int, x: Any, to: Any) -> None:
-    """Move a tile past the caches."""
-    if x is None:
-        return
-    for t in range(low, high, simd.lanes(token)):
-        simd.stream(token, at(to, t), simd.load(token, at(x, t)))
-
-
-@jit(inline=True)
-def settled(token: Token, t: int, flags: Any, mask: Any, state: State) -> bool:
-    """Whether no flag in a hole has to be moved in the vector of steps from t on."""
-    if mask is None:
-        return True
-    valid, own = load_mask(token, mask, t), load_both(token, flags, t)
-    cut = simd.either(own.ended, own.truncated)
-    if simd.any_of(simd.both(cut, simd.invert(valid))):
-        return False
-    return not (state.stopped and simd.any_of(valid))
-
-
-@jit()
-def row(
-    token: Token,
-    time: int,
-    o: Operands,
-    flags: Any,
-    mask: Any,
-    w: Weights,
-    number: Weights,
-    table: Any,
-    power: Any,
-    streaming: bool,
-    advantages: Any,
-    returns: Stream,
-) -> None:
-    """All steps of one row."""
-    n = simd.lanes(token)
-    tile = SCRATCH // simd.size(token)
-    following = simd.load1(token, o.last.address)
-    state = State(0.0, following, False, False, True)
-    # The last vector stays to the loop, so that a step always has another one behind it.
-    high = (time - 1) // n * n
-    state = serial(token, time, high, o, flags, mask, number, state, advantages, returns)
-    first, second = advantages, returns
-    while high > 0:
-        low = (high - 1) // tile * tile
-        if streaming:
-            first, second = in_scratch(token, advantages, low), in_scratch(token, returns, low)
-        at_tile = state
-        check = simd.zeros(token)
-        for t in range(high - n, low - 1, -n):
-            if settled(token, t, flags, mask, state):
-                state, x = block(
-                    token, t, o, flags, mask, w, table, power, state, first, second
+    def run(plan, begin, end):
+        time, streaming = peek(plan, TIME), peek(plan, STREAMING) != 0
+        given, carried = peek(plan, GIVEN) != 0, peek(plan, CARRIED) != 0
+        size, n = simd.size(token), simd.lanes(token)
+        tile = SCRATCH // size
+        staged_advantages, staged_returns = simd.scratch(), simd.scratch()
+        by_value, by_final = step(plan, VALUES), step(plan, FINAL_VALUES)
+        by_next = step(plan, NEXT_VALUES) if given else by_value
+        by_end, by_cut = step(plan, ENDED), step(plan, TRUNCATED)
+        zero, one = simd.zeros(token), simd.splat(token, 1.0)
+        never = simd.never(token)
+        always = simd.invert(never)
+        for row in range(begin, end):
+            rewards, values = line(plan, REWARDS, row, 0), line(plan, VALUES, row, 0)
+            nexts = line(plan, NEXT_VALUES, row, 0) if given else values + by_value
+            finals = line(plan, FINAL_VALUES, row, 0)
+            ends, cuts = line(plan, ENDED, row, 0), line(plan, TRUNCATED, row, 0)
+            masks = line(plan, MASK, row, 0)
+            out_advantages, out_returns = line(plan, ADVANTAGES, row, 0), line(plan, RETURNS, row, 0)
+            if row == begin or peek(plan, 4 * WEIGHTS + 1) != 0:
+                w = weights(token, plan, row, 0)
+                w = Weights(
+                    simd.splat(token, w.on), simd.splat(token, w.cut), simd.splat(token, w.keep),
+                    zero,
                 )
-                check = simd.fma(w.zero, x, check)
-            else:
-                state = serial(token, t + n, t, o, flags, mask, number, state, first, second)
-        sum_of_zeros = simd.total(check)
-        if sum_of_zeros != sum_of_zeros:
-            if mask is None:
-                value = simd.load1(token, at(o.values, high))
-                at_tile = State(at_tile.x, value, False, False, False)
-            state = serial(token, high, low, o, flags, mask, number, at_tile, first, second)
+                keep = simd.load1(FLOAT64, line(plan, WEIGHTS, row, 0) + 2 * step(plan, WEIGHTS))
+                table, power = simd.powers(token, REVERSE, keep), simd.power(token, keep)
+
+            # The last steps stay to the loop, and at least one, so that all others have a next.
+            last = simd.load1(token, line(plan, LAST_VALUES, row, 0))
+            state = State(0.0, last, False, False, True)
+            low = (time - 1) // n * n
+            state = serial(
+                token, advantages, flags, mask, plan, row, 0, time, low, state,
+                out_advantages, out_returns,
+            )
+            while low > 0:
+                high, low = low, (low - 1) // tile * tile
+                to_advantages, to_returns = out_advantages, out_returns
+                if streaming:
+                    to_advantages = staged_advantages - low * size
+                    to_returns = staged_returns - low * size
+                at_tile, check = state, zero
+                for t in range(high - n, low - 1, -n):
+                    reward = simd.load(token, rewards + t * size)
+                    value = simd.load(token, values + t * by_value)
+                    following = simd.load(token, nexts + t * by_next)
+                    valid, ended, truncated = always, never, never
+                    if mask is not None:
+                        valid = simd.load_flags(token, masks + t)
+                    if flags is not None:
+                        ended = simd.load_flags(token, ends + t * by_end)
+                        truncated = simd.load_flags(token, cuts + t * by_cut)
+                    cut = simd.either(ended, truncated)
+                    if mask is not None and (
+                        simd.any_of(simd.both(cut, simd.invert(valid)))
+                        or (state.stopped and simd.any_of(valid))
+                    ):
+                        # A flag in a hole has to be moved, which is rare.
+                        state = serial(
+                            token, advantages, flags, mask, plan, row, 0, t + n, t, state,
+                            to_advantages, to_returns,
+                        )
+                        continue
+
+                    before = simd.splat(token, state.x)
+                    if simd.all_of(valid) and not simd.any_of(cut):
+                        if mask is not None and not given:
+                            following = simd.with_first(REVERSE, following, state.value)
+                        delta = prologue(
+                            reward, value, following, zero, never, never, w, None, advantages
+                        )
+                        local = simd.scan_constant(REVERSE, delta, table)
+                        x = simd.fma(table[0], before, local)
+                        after = simd.advance(power, state.x, simd.last(REVERSE, local))
+                        nearest = value
+                    else:
+                        nearest = value
+                        if mask is not None:
+                            keeps, filled = simd.scan(
+                                REVERSE,
+                                simd.select(valid, zero, one),
+                                simd.select(valid, value, zero),
+                            )
+                            nearest = simd.fma(keeps, simd.splat(token, state.value), filled)
+                            check = simd.fma(zero, nearest, check)
+                            if not given:
+                                following = simd.previous(
+                                    REVERSE, nearest, simd.splat(token, state.value)
+                                )
+                        final = simd.load(token, finals + t * by_final)
+                        delta = prologue(
+                            reward, value, following, final, ended, truncated, w, cut, advantages
+                        )
+                        a = simd.select(valid, simd.select(cut, zero, w.keep), one)
+                        products, local = simd.scan(
+                            REVERSE, a, simd.select(valid, delta, zero)
+                        )
+                        x = simd.fma(products, before, local)
+                        after = simd.advance(
+                            simd.product(a), state.x, simd.last(REVERSE, local)
+                        )
+                    check = simd.fma(zero, x, check)
+                    shown = always if carried else valid
+                    first, second = epilogue(x, value, shown, zero, advantages)
+                    if advantages is not None:
+                        simd.store(token, to_advantages + t * size, first)
+                    simd.store(token, to_returns + t * size, second)
+                    value = simd.last(REVERSE, nearest)
+                    state = State(after, value, state.ended, state.truncated, state.stopped)
+
+                finite = simd.total(check)
+                if finite != finite:
+                    if mask is None:
+                        value = simd.load1(token, values + high * by_value)
+                        at_tile = State(at_tile.x, value, False, False, False)
+                    state = serial(
+                        token, advantages, flags, mask, plan, row, 0, high, low, at_tile,
+                        to_advantages, to_returns,
+                    )
+                if streaming:
+                    for t in range(low, high, n):
+                        if advantages is not None:
+                            x = simd.load(token, to_advantages + t * size)
+                            simd.stream(token, out_advantages + t * size, x)
+                        x = simd.load(token, to_returns + t * size)
+                        simd.stream(token, out_returns + t * size, x)
         if streaming:
-            stream_tile(token, high, low, first, advantages)
-            stream_tile(token, high, low, second, returns)
-        high = low
+            simd.fence()
 
-
-@jit()
-def rows(
-    token: Token,
-    begin: int,
-    end: int,
-    time: int,
-    o: Operands,
-    flags: Any,
-    mask: Any,
-    weights: Stream,
-    streaming: bool,
-    advantages: Any,
-    returns: Stream,
-) -> None:
-    """Rows from ``begin`` up to ``end``, whose steps lie side by side."""
-    for i in range(begin, end):
-        if i == begin or weights.row != 0:
-            keep = simd.load1(simd.FLOAT64, at(moved(weights, i, 0), 2))
-            number = numbers(token, moved(weights, i, 0))
-            vector = vectors(token, number)
-            table, power = simd.powers(token, REVERSE, keep), simd.power(token, keep)
-        row(
-            token,
-            time,
-            moved_operands(o, i, 0),
-            moved_flags(flags, i, 0),
-            moved(mask, i, 0),
-            vector,
-            number,
-            table,
-            power,
-            streaming,
-            moved(advantages, i, 0),
-            moved(returns, i, 0),
-        )
-
-
-@jit(inline=True)
-def numbers(token: Token, weights: Stream) -> Weights:
-    """The weights of one row and column, rounded."""
-    return Weights(
-        simd.rounded(token, simd.load1(simd.FLOAT64, at(weights, 0))),
-        simd.rounded(token, simd.load1(simd.FLOAT64, at(weights, 1))),
-        simd.rounded(token, simd.load1(simd.FLOAT64, at(weights, 2))),
-        simd.rounded(token, 0.0),
-    )
-
-
-@jit(inline=True)
-def vectors(token: Token, w: Weights) -> Weights:
-    """The same weights in every lane."""
-    return Weights(
-        simd.splat(token, w.on),
-        simd.splat(token, w.cut),
-        simd.splat(token, w.keep),
-        simd.zeros(token),
-    )
-
-
-# Whole problems -----------------------------------------------------------------------------------
-
-
-def located(x: Any) -> Any:
-    """An operand, or a pair of flags, if there is one; for kernels only."""
-    raise NotImplementedError
-
-
-@overload(located, strict=False)
-def _located(x: Any) -> Any:
-    if isinstance(x, types.Array):
-        return lambda x: stream_of(x)
-    if isinstance(x, types.BaseTuple):
-        return lambda x: Flags(stream_of(x[0]), stream_of(x[1]))
-    return lambda x: None
-
-
-@jit(inline=True)
-def stream_of(x: Any) -> Stream:
-    """An operand; one of no steps is absent and reads as zero, however many lanes are loaded."""
-    address, row, step, column = locate(x)
-    if x.shape[1] == 0:
-        return Stream(address, 0, 0, 0)
-    return Stream(address, row, step, column)
-
-
-@jit(inline=True)
-def side_by_side(x: Any, size: int) -> bool:
-    """Whether the steps of a row of this operand lie side by side."""
-    if x is None:
-        return True
-    return x.shape[1] == 0 or located(x).step == size
-
-
-@jit(inline=True)
-def aligned(x: Any) -> bool:
-    """Whether vectors may be streamed to the rows of a result."""
-    if x is None:
-        return True
-    return located(x).address % 64 == 0 and located(x).row % 64 == 0
-
-
-STREAM_FROM = 1 << 25
-"""From as many bytes of one result on, results are streamed past the caches."""
-
-
-@jit()
-def lines(
-    token: Token,
-    begin: int,
-    end: int,
-    shape: Any,
-    o: Operands,
-    flags: Any,
-    mask: Any,
-    weights: Stream,
-    advantages: Any,
-    returns: Stream,
-) -> None:
-    """The rows and columns numbered ``begin`` up to ``end``, of any strides."""
-    _, time, inner = shape
-    for k in range(begin, end):
-        i, j = k // inner, k % inner
-        here = moved_operands(o, i, j)
-        state = State(0.0, simd.load1(token, here.last.address), False, False, True)
-        serial(
-            token,
-            time,
-            0,
-            here,
-            moved_flags(flags, i, j),
-            moved(mask, i, j),
-            numbers(token, moved(weights, i, j)),
-            state,
-            moved(advantages, i, j),
-            moved(returns, i, j),
-        )
-
-
-@jit(inline=True)
-def run_rows(
-    token: Token, part: int, parts: int, read: Any, flags: Any, mask: Any, written: Any, rule: Any
-) -> None:
-    """One of several equal parts of a problem with one column."""
-    rewards, values, next_values, last_values, final, weights = read
-    advantages, returns = written
-    given, carried = rule
-    value = located(values)
-    following = Stream(value.address + value.step, value.row, value.step, value.column)
-    if given:
-        following = located(next_values)
-    o = Operands(
-        located(rewards), value, following, located(final), located(last_values), given, carried
-    )
-    shape = returns.shape
-    begin, end = shape[0] * shape[2] * part // parts, shape[0] * shape[2] * (part + 1) // parts
-    size = simd.size(token)
-    adjoin = shape[2] == 1
-    for x in (rewards, values, next_values, final, returns):
-        adjoin = adjoin and side_by_side(x, size)
-    adjoin = adjoin and side_by_side(advantages, size) and side_by_side(mask, 1)
-    if flags is not None:
-        adjoin = adjoin and side_by_side(flags[0], 1) and side_by_side(flags[1], 1)
-    if adjoin:
-        streaming = aligned(advantages) and aligned(returns)
-        streaming = streaming and returns.size * size >= STREAM_FROM
-        rows(
-            token,
-            begin,
-            end,
-            shape[1],
-            o,
-            located(flags),
-            located(mask),
-            located(weights),
-            streaming,
-            located(advantages),
-            located(returns),
-        )
-    else:
-        lines(
-            token,
-            begin,
-            end,
-            shape,
-            o,
-            located(flags),
-            located(mask),
-            located(weights),
-            located(advantages),
-            located(returns),
-        )
-
-
-def build(token: Token, has_advantages: bool, has_flags: bool, has_mask: bool) -> Any:
-    """``(serial, threaded)``: the kernels of one kind of problem, compiled when first called."""
-
-    def call(read, flags, mask, written, rule):
-        run_rows(token, 0, 1, read, flags, mask, written, rule)
-
-    def threaded(parts, read, flags, mask, written, rule):
-        for part in numba.prange(parts):
-            run_rows(token, part, parts, read, flags, mask, written, rule)
-
-    x, flag = array(token), array("bool")
-    args = (
-        types.Tuple((x, x, x, x, x, array(simd.FLOAT64))),
-        types.UniTuple(flag, 2) if has_flags else types.none,
-        flag if has_mask else types.none,
-        types.Tuple((x if has_advantages else types.none, x)),
-        types.UniTuple(types.boolean, 2),
-    )
-    return jit(args)(call), jit((types.int64, *args), parallel=True)(threaded)
+    return kernel(run)

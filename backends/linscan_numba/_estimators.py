@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,23 @@ from linscan import _host
 from linscan._problem import EstimatorInputs, EstimatorProblem
 from linscan._protocol import Fused
 from linscan_numba import _simd, _threads
-from linscan_numba._estimator_kernels import build
+from linscan_numba._estimator_kernels import PRESENT, lines, rows
+from linscan_numba._launch import (
+    ADVANTAGES,
+    COLUMNS,
+    ENDED,
+    FINAL_VALUES,
+    LAST_VALUES,
+    LINES,
+    MASK,
+    NEXT_VALUES,
+    RETURNS,
+    REWARDS,
+    ROWS,
+    TRUNCATED,
+    VALUES,
+    entries,
+)
 
 Array = NDArray[Any]
 Weights = Callable[[Any, Any], tuple[Any, Any, Any]]
@@ -39,12 +55,31 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
 
     subtracts = p.estimator == "gae"
     flags = p.terminated or p.truncated or p.mask
-    serial, threaded = kernels(p.dtype, subtracts, flags, p.mask)
+    has = (subtracts, flags, p.mask)
+    axis = ROWS if p.inner == 1 else COLUMNS
+    serial, threaded = entries(p.dtype)
+    best = compiled(axis, p.dtype, *has)
     shape = (p.outer, p.time, p.inner)
     work = p.outer * p.time * p.inner
     weights_of = WEIGHTS[p.estimator]
     nothing, never = absent(p.dtype), absent("bool")
-    rule = (p.next_values, p.masked == "carry")
+    rule = (int(p.next_values), int(p.masked == "carry"))
+    fits = sum(
+        1 << k
+        for k, present in {
+            REWARDS: True,
+            VALUES: p.values,
+            NEXT_VALUES: p.next_values,
+            LAST_VALUES: p.last_values and axis == COLUMNS,
+            FINAL_VALUES: p.truncated,
+            RETURNS: True,
+            ADVANTAGES: subtracts,
+            ENDED: p.terminated,
+            TRUNCATED: p.truncated,
+            MASK: p.mask,
+        }.items()
+        if present
+    )
     remembered: tuple[Any, Any, Array] = (None, None, np.empty(0))
 
     def weights(gamma: Any, lam: Any) -> Array:
@@ -54,33 +89,39 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
                 numbers = np.array(weights_of(gamma, lam))
                 remembered = (gamma, lam, numbers.reshape(1, 3, 1))
             return remembered[2]
-        gamma, lam = (np.asarray(_host.view(x), np.float64) for x in (gamma, lam or 0.0))
+        gamma, lam = (
+            np.asarray(0.0 if x is None else _host.view(x), np.float64) for x in (gamma, lam)
+        )
         return np.concatenate(np.broadcast_arrays(*weights_of(gamma, lam)), axis=1)
 
     def run(inputs: EstimatorInputs, out: tuple[Any, ...] | None) -> tuple[Any, ...]:
         view = _host.view
         x = EstimatorInputs(*(view(x) for x in inputs))
         results = _host.empty(shape, p.dtype, 1 + subtracts) if out is None else [*map(view, out)]
-        read = (
-            x.rewards,
-            nothing if x.values is None else x.values,
-            nothing if x.next_values is None else x.next_values,
-            nothing if x.last_values is None else x.last_values,
-            nothing,
-            weights(x.gamma, x.lam),
-        )
-        if p.truncated:
-            final = {"values": x.truncation_values, "current_value": x.values}
-            final = x.next_values if p.truncation is None else final[p.truncation]
-            read = (*read[:4], final, read[5])
-        marks = None
-        if flags:
+        if work:
+            final = nothing
+            if p.truncated:
+                final = {"values": x.truncation_values, "current_value": x.values}.get(
+                    p.truncation, x.next_values
+                )
+            values = (
+                x.rewards,
+                nothing if x.values is None else x.values,
+                nothing if x.next_values is None else x.next_values,
+                nothing if x.last_values is None else x.last_values,
+                final,
+                results[-1],
+                results[0],
+            )
             marks = (
                 never if x.terminated is None else x.terminated,
                 never if x.truncated is None else x.truncated,
+                never if x.mask is None else x.mask,
             )
-        written = (results[0] if subtracts else None, results[-1])
-        _threads.run(serial, threaded, work, read, marks, x.mask, written, rule)
+            rest = (fits, values, marks, weights(x.gamma, x.lam), rule)
+            if not _threads.run(serial, threaded, work, best.address, axis, *rest):
+                generic = compiled(LINES, p.dtype, *has)
+                _threads.run(serial, threaded, work, generic.address, LINES, 0, *rest[1:])
         if out is not None:
             return out
         return tuple(_host.like(y, inputs.rewards, p.dtype) for y in results)
@@ -88,10 +129,16 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
     return run
 
 
+@cache
+def compiled(axis: int, dtype: str, *has: bool) -> Any:
+    """The kernel for what a problem has: advantages, flags, a mask."""
+    make = {LINES: lines, ROWS: rows, COLUMNS: lines}[axis]
+    return make(_simd.ELEMENTS[dtype], *(PRESENT if x else None for x in has))
+
+
 def absent(dtype: str) -> Array:
-    """What stands for an operand that is not there: no steps, at an address that reads as zeros."""
-    return np.zeros((1, 64, 1), dtype)[:, :0]
+    """What stands for an operand that is not there: it reads as zeros, however many are loaded."""
+    return np.zeros((1, 64, 1), dtype)[:, :1]
 
 
 FUSED: Mapping[str, Callable[[EstimatorProblem], Fused | str]] = dict.fromkeys(WEIGHTS, prepare)
-kernels = cache(lambda dtype, *has: build(_simd.ELEMENTS[dtype], *has))
