@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from linscan import _host
-from linscan._arrays import dtype_name, is_number_dtype, is_scalar, place
+from linscan._arrays import dtype_name, is_number_dtype, is_scalar, is_torch, place
 
 Check = Literal["auto", "full", "off"]
 
@@ -17,24 +17,40 @@ def looks_at_data(check: Check, x: Any) -> bool:
     return check == "full" or (check == "auto" and _host.is_cpu_array(x))
 
 
-def check_options(chunk_size: int | None, check: Check) -> None:
-    """ValueError or TypeError for a chunk size below 1 or an unknown kind of check."""
+def integer(name: str, x: Any) -> int:
+    """An integer, of Python or of NumPy, as one of Python; anything else is a TypeError."""
+    if type(x) is int:
+        return x
+    if isinstance(x, bool) or not isinstance(x, (int, np.integer)):
+        raise TypeError(f"{name} must be an integer, not {x!r}")
+    return int(x)
+
+
+def boolean(name: str, x: Any) -> bool:
+    """A bool, of Python or of NumPy, as one of Python; anything else is a TypeError."""
+    if not isinstance(x, (bool, np.bool_)):
+        raise TypeError(f"{name} must be True or False, not {x!r}")
+    return bool(x)
+
+
+def check_options(axis: int, chunk_size: int | None, check: Check) -> tuple[int, int | None]:
+    """The first two as Python's integers; what is none of what it may be is refused by name."""
+    axis = integer("axis", axis)
     if chunk_size is not None:
-        if isinstance(chunk_size, bool) or not isinstance(chunk_size, (int, np.integer)):
-            raise TypeError(f"chunk_size must be an integer or None, not {chunk_size!r}")
+        chunk_size = integer("chunk_size", chunk_size)
         if chunk_size < 1:
             raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")
     if check not in ("auto", "full", "off"):
         raise ValueError(f"check must be 'auto', 'full' or 'off', not {check!r}")
+    return axis, chunk_size
 
 
 def check_axis(axis: int, rank: int, of: str) -> int:
     """The axis counted from the front; ValueError if there is no such axis."""
-    if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)):
-        raise TypeError(f"axis must be an integer, not {axis!r}")
+    axis = integer("axis", axis)
     if not -rank <= axis < rank:
         raise ValueError(f"axis {axis} is out of range: {of} has rank {rank}")
-    return int(axis) % rank
+    return axis % rank
 
 
 def check_broadcast(name: str, x: Any, shape: tuple[int, ...], of: str) -> None:
@@ -65,15 +81,34 @@ def check_out(
         raise ValueError(f"{name} has shape {tuple(out.shape)}, but the result has shape {shape}")
     if dtype_name(out) != dtype or not getattr(out.dtype, "isnative", True):
         raise TypeError(f"{name} has dtype {out.dtype}, but the result has dtype {dtype}")
+    if is_torch(out) and (out.is_conj() or out.is_neg()):
+        raise ValueError(f"{name} is a lazy conjugate: pass the tensor that it is a view of")
     if _host.is_cpu_array(out):
         memory = _host.view(out)
         if not memory.flags.writeable:
             raise ValueError(f"{name} is read-only")
-        if any(s == 0 and n > 1 for n, s in zip(memory.shape, memory.strides, strict=True)):
+        if _overlaps_itself(memory):
             raise ValueError(f"{name} overlaps itself: several of its elements share memory")
         for other, x in inputs.items():
             if not (x is None or is_scalar(x)) and np.shares_memory(memory, _host.view(x)):
-                raise ValueError(f"{name} shares memory with {other}: inputs are never written")
+                raise ValueError(f"{name} shares memory with {other}: it needs memory of its own")
+
+
+def _overlaps_itself(x: np.ndarray[Any, Any]) -> bool:
+    """Whether elements share memory: they may, unless each axis steps over the finer ones."""
+    if x.flags.forc:
+        return False
+    extent = x.itemsize
+    for step, n in sorted((abs(s), n) for s, n in zip(x.strides, x.shape, strict=True) if n > 1):
+        if step < extent:
+            return True
+        extent += step * (n - 1)
+    return False
+
+
+def at(name: str, position: tuple[int, ...]) -> str:
+    """``name[0, 1]``, for messages; the name alone at rank 0."""
+    return f"{name}[{', '.join(map(str, position))}]" if position else name
 
 
 def first_true(condition: Any) -> tuple[int, ...] | None:
@@ -92,17 +127,17 @@ def binary(name: str, x: Any, check: bool) -> Any:
         bad = first_true((x != 0) & (x != 1))
         if bad is not None:
             raise ValueError(
-                f"{name} must be 0 or 1 everywhere, but {name}[{', '.join(map(str, bad))}] "
-                f"is {x[bad]}"
+                f"{name} must be 0 or 1 everywhere, but {at(name, bad)} is {x[bad].item()}"
             )
     return x != 0
 
 
 def refuse_nan(name: str, x: Any, where: Any = None) -> None:
     """ValueError with the first position (among those where read) that holds NaN."""
-    if x is None or is_scalar(x):
+    if x is None:
         return
-    bad = x != x
-    position = first_true(bad if where is None else bad & where)
+    if is_scalar(x):
+        x, where = np.asarray(x), None
+    position = first_true(x != x if where is None else (x != x) & where)
     if position is not None:
-        raise ValueError(f"{name}[{', '.join(map(str, position))}] is NaN (check='full')")
+        raise ValueError(f"{at(name, position)} is NaN (check='full')")

@@ -53,6 +53,8 @@ def _load(point: Any) -> Backend | str:
         return f"{point.value} is not a linscan backend: see linscan.Backend for what it must have"
     if backend.name != point.name:
         return f"it is installed as {point.name!r} but calls itself {backend.name!r}"
+    if not isinstance(backend.rank, int):
+        return f"its rank is {backend.rank!r}, not an integer"
     return backend
 
 
@@ -93,6 +95,8 @@ def use_backend(name: str) -> Iterator[None]:
 
 def resolve(name: str) -> str:
     """The backend asked for: by the call, by ``use_backend``, by the environment, or ``auto``."""
+    if not isinstance(name, str):
+        _installed(name)
     return _default.get() if name == AUTO else name
 
 
@@ -116,7 +120,7 @@ def choose(name: str, arrays: Sequence[Any], supports: Callable[[Backend], str |
 
 
 def _installed(name: str) -> Backend | str:
-    if name not in registry():
+    if not isinstance(name, str) or name not in registry():
         known = ", ".join(registry()) or "none (run `pip install -e .` in the checkout)"
         raise ValueError(f"unknown backend {name!r}; installed: {known}")
     return registry()[name]

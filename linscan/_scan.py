@@ -12,6 +12,7 @@ from linscan._arrays import is_scalar
 from linscan._check import (
     Check,
     binary,
+    boolean,
     check_axis,
     check_broadcast,
     check_options,
@@ -97,6 +98,8 @@ def scan(
     >>> linscan.scan(np.array([2.0, 3.0]), np.array([1.0, 1.0]), reverse=True)
     array([3., 1.])
     """
+    axis, chunk_size = check_options(axis, chunk_size, check)
+    reverse, return_final = boolean("reverse", reverse), boolean("return_final", return_final)
     a, b, initial, reset, out = operands(a, b, initial, reset, out)
     if cu_seqlens is None:
         plan = plan_scan(
@@ -129,6 +132,8 @@ def plan_call(
     check: Check,
 ) -> ScanPlan:
     """What :func:`scan` would do with these arguments."""
+    axis, chunk_size = check_options(axis, chunk_size, check)
+    reverse, return_final = boolean("reverse", reverse), boolean("return_final", return_final)
     a, b, initial, reset, out = operands(a, b, initial, reset, out)
     if cu_seqlens is not None:
         packed = pack(a, b, initial, axis, reverse, reset, cu_seqlens, out, check)
@@ -140,22 +145,25 @@ def plan_call(
 
 def operands(a: Any, b: Any, initial: Any, reset: Any, out: Any) -> tuple[Any, ...]:
     """Everything but None and a number for ``a`` as an array of one library."""
+    given = b
     if not is_scalar(a):
-        a = _arrays.as_array("a", a)
+        a = (
+            a.item()
+            if isinstance(a, np.generic) and _arrays.is_torch(b)
+            else _arrays.as_array("a", a)
+        )
     if is_scalar(b):
         if is_scalar(a):
             raise ValueError("a and b are both numbers: a scan needs an axis of time")
         b = _arrays.filled((), b, a, _arrays.promote(a=a, b=b))
     else:
         b = _arrays.as_array("b", b)
-    if _arrays.is_torch(b) and type(a) is not float and isinstance(a, np.generic):
-        a = a.item()
     if initial is not None:
         initial = _arrays.array_like("initial", initial, b)
     if reset is not None:
         reset = _arrays.array_like("reset", reset, b)
     if out is not None:
-        out = _arrays.as_array("out", out)
+        out = b if out is given else _arrays.target("out", out)
     return a, b, initial, reset, out
 
 
@@ -317,7 +325,6 @@ def _plan(
     chunk_size: int | None,
     check: Check,
 ) -> ScanPlan:
-    check_options(chunk_size, check)
     named = {
         "a": None if is_scalar(a) else a,
         "b": b,

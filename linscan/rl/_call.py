@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from linscan import _arrays
 from linscan._check import check_axis, check_broadcast, check_options, check_same_place
 from linscan._problem import ACCUMULATE, EstimatorInputs
@@ -62,10 +64,22 @@ def promoted(call: Call) -> str:
     return _arrays.promote(**{n: getattr(call, n) for n in DATA})
 
 
+def outs(call: Call) -> dict[str, Any]:
+    """The arrays to write into, by what messages call them."""
+    names = call.estimator.outputs
+    if len(names) == 1:
+        return {"out": call.out}
+    if not isinstance(call.out, (tuple, list)) or len(call.out) != len(names):
+        raise TypeError(f"out must be a tuple of {len(names)} arrays: {', '.join(names)}")
+    return {
+        f"out[{i}] ({name})": x for i, (name, x) in enumerate(zip(names, call.out, strict=True))
+    }
+
+
 def check_arguments(call: Call) -> None:
     """Raise for arguments that do not go together, or do not fit; looks at no data."""
     name, has_values = call.estimator.name, call.values is not None
-    check_options(call.chunk_size, call.check)
+    check_options(call.axis, call.chunk_size, call.check)
     _one_of("masked", call.masked, ("zero", "carry"))
     _one_of("masked_reward", call.masked_reward, ("drop", "raise", "to_previous_valid"))
     _one_of("on_missing_bootstrap", call.on_missing_bootstrap, (None, "zero", "current_value"))
@@ -78,9 +92,10 @@ def check_arguments(call: Call) -> None:
     longer = (*shape[:axis], shape[axis] + 1, *shape[axis + 1 :])
     rest = (*shape[:axis], *shape[axis + 1 :])
 
-    for x in (getattr(call, n) for n in DATA):
+    for n in DATA:
+        x = getattr(call, n)
         if x is not None and "complex" in _arrays.dtype_name(x):
-            raise TypeError(f"{name} is defined for real numbers, not {x.dtype}")
+            raise TypeError(f"{n} has dtype {x.dtype}, but {name} is defined for real numbers")
     for n in LIKE_REWARDS:
         x = getattr(call, n)
         if x is None or tuple(x.shape) == shape:
@@ -126,6 +141,8 @@ def check_arguments(call: Call) -> None:
         check_broadcast("last_values", call.last_values, rest, "rewards without its time axis")
     if call.lengths is not None:
         check_broadcast("lengths", call.lengths, rest, "rewards without its time axis")
+    if not has_values and name == "gae":
+        raise ValueError("values is None, and advantages need values")
     if not has_values and name == "td_lambda" and call.next_values is None:
         raise ValueError("values is missing: pass values, or next_values")
 
@@ -154,6 +171,11 @@ def check_arguments(call: Call) -> None:
         call.out_dtype not in ACCUMULATE or "complex" in call.out_dtype
     ):
         raise TypeError(f"out_dtype must be a real floating dtype, not {call.out_dtype!r}")
+    if call.out_dtype == "bfloat16" and isinstance(call.rewards, np.ndarray):
+        raise TypeError("out_dtype is bfloat16, which NumPy does not have")
+    if call.out is not None:
+        for label, x in outs(call).items():
+            check_same_place(rewards=call.rewards, **{label: _arrays.target(label, x)})
 
 
 def _one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> None:

@@ -8,9 +8,11 @@ import numpy as np
 
 from linscan import _arrays, _packed
 from linscan._check import (
+    at,
     binary,
     check_axis,
     check_broadcast,
+    check_options,
     check_same_place,
     first_true,
     looks_at_data,
@@ -23,15 +25,17 @@ from linscan.rl._call import DATA, DECAYS, FLAGS, LIKE_REWARDS, Call, check_argu
 
 def is_plain(call: Call) -> bool:
     """Whether a plan has words for everything that a call says."""
-    data = (getattr(call, name) for name in DATA)
-    flags = (getattr(call, name) for name in FLAGS)
-    decays = (getattr(call, name) for name in DECAYS)
+    is_plain_array = _arrays.is_plain
+    data = [x for name in DATA if (x := getattr(call, name)) is not None]
+    flags = [x for name in FLAGS if (x := getattr(call, name)) is not None]
+    decays = [x for name in DECAYS if (x := getattr(call, name)) is not None]
     return (
-        all(x is None or type(x) is np.ndarray or _arrays.is_torch(x) for x in data)
-        and all(
-            x is None or str(getattr(x, "dtype", None)) in ("bool", "torch.bool") for x in flags
-        )
-        and all(x is None or type(x) in (int, float) or getattr(x, "ndim", 0) for x in decays)
+        call.rewards is not None
+        and all(map(is_plain_array, data))
+        and all(is_plain_array(x) and _arrays.dtype_name(x) == "bool" for x in flags)
+        and all(type(x) in (int, float) or (is_plain_array(x) and x.ndim > 0) for x in decays)
+        and type(call.axis) is int
+        and (call.chunk_size is None or type(call.chunk_size) is int)
         and call.lengths is None
         and call.cu_seqlens is None
         and (call.masked_reward == "drop" or call.mask is None)
@@ -43,7 +47,8 @@ def is_plain(call: Call) -> bool:
 
 def normalise(call: Call) -> Call:
     """The same call in the words of a plan: arrays, bool flags and masks."""
-    call = _as_arrays(call)
+    axis, chunk_size = check_options(call.axis, call.chunk_size, call.check)
+    call = _as_arrays(call._replace(axis=axis, chunk_size=chunk_size))
     check_arguments(call)
     rewards = call.rewards
     xp = _arrays.namespace(rewards)
@@ -112,8 +117,13 @@ def _as_arrays(call: Call) -> Call:
             return float(x)
         return _arrays.as_array(name, x)
 
+    lengths = call.lengths
+    if lengths is not None:
+        scalar = _arrays.is_scalar(lengths)
+        lengths = np.asarray(lengths) if scalar else _arrays.as_array("lengths", lengths)
     return call._replace(
         rewards=rewards,
+        lengths=lengths,
         **{name: array(name) for name in (*DATA[1:], *FLAGS)},
         **{name: decay(name) for name in DECAYS},
     )
@@ -136,7 +146,6 @@ def _steps(xp: Any, x: Any, axis: int) -> Any:
 def _lengths(lengths: Any, rewards: Any, axis: int, check: bool) -> Any:
     """Row lengths with a time axis of size 1; ValueError with the first one out of range."""
     xp, time = _arrays.namespace(rewards), rewards.shape[axis]
-    lengths = _arrays.as_array("lengths", lengths)
     if not _arrays.dtype_name(lengths).removeprefix("u").startswith("int"):
         raise TypeError(f"lengths must be integers, not {lengths.dtype}")
     if _arrays.is_torch(rewards) and not _arrays.is_torch(lengths):
@@ -147,7 +156,7 @@ def _lengths(lengths: Any, rewards: Any, axis: int, check: bool) -> Any:
         if bad is not None:
             raise ValueError(
                 f"lengths must be between 0 and {time}, the length of the time axis, but "
-                f"lengths[{', '.join(map(str, bad))}] is {lengths[bad]}"
+                f"{at('lengths', bad)} is {lengths[bad].item()}"
             )
     rest = (*rewards.shape[:axis], *rewards.shape[axis + 1 :])
     return xp.expand_dims(xp.broadcast_to(lengths, rest), axis=axis)
@@ -200,8 +209,8 @@ def _masked_rewards(call: Call, axis: int) -> Call:
         if bad is None:
             return call
         raise ValueError(
-            f"rewards[{', '.join(map(str, bad))}] is {rewards[bad]} on a masked step: move it to a "
-            "valid step, or pass masked_reward='drop' or 'to_previous_valid'"
+            f"{at('rewards', bad)} is {rewards[bad].item()} on a masked step: move it to a valid "
+            "step, or pass masked_reward='drop' or 'to_previous_valid'"
         )
     rewards = _arrays.native(rewards, ACCUMULATE[promoted(call)])
     cut = _either(call.terminated, call.truncated)

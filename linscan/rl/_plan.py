@@ -22,6 +22,7 @@ from linscan.rl._call import (
     Call,
     Estimator,
     check_arguments,
+    outs,
     promoted,
 )
 from linscan.rl._normalise import is_plain, normalise
@@ -128,16 +129,12 @@ class EstimatorPlan(NamedTuple):
         return tuple(out)
 
     def _check_out(self, call: Call) -> tuple[Any, ...]:
-        names = self.estimator.outputs
-        out = (call.out,) if len(names) == 1 else call.out
-        if not isinstance(out, (tuple, list)) or len(out) != len(names):
-            raise TypeError(f"out must be a tuple of {len(names)} arrays: {', '.join(names)}")
-        inputs = {name: getattr(call, name) for name in (*DATA, *FLAGS, *DECAYS)}
-        for name, x in zip(names, out, strict=True):
-            label = "out" if len(names) == 1 else f"out[{names.index(name)}] ({name})"
-            check_out(label, x, self.shape, self.problem.out_dtype, inputs)
-            inputs = {**inputs, f"the out of {name}": x}
-        return tuple(out)
+        out = outs(call)
+        others = {name: getattr(call, name) for name in (*DATA, *FLAGS, *DECAYS)}
+        for label, x in out.items():
+            check_out(label, x, self.shape, self.problem.out_dtype, others)
+            others[label] = x
+        return tuple(out.values())
 
     def _compose(
         self, inputs: EstimatorInputs, out: tuple[Any, ...] | None, block: tuple[int, int, int]
@@ -291,8 +288,8 @@ def _plan(call: Call) -> EstimatorPlan:
         arrays=tuple(map(array, operands)),
         out_copies=any(
             layout(shape, axis, [operand(x, len(shape))]).loops
-            for x in (call.out if isinstance(call.out, (tuple, list)) else [call.out])
-            if x is not None and tuple(x.shape) == shape
+            for x in ([] if call.out is None else outs(call).values())
+            if tuple(x.shape) == shape
         ),
         detaches=any(getattr(x, "requires_grad", False) for x in fields.values()),
     )

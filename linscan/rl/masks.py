@@ -7,7 +7,14 @@ from typing import Any, Literal
 import numpy as np
 
 from linscan import _arrays
-from linscan._check import binary, check_axis, check_broadcast, check_same_place, looks_at_data
+from linscan._check import (
+    binary,
+    boolean,
+    check_axis,
+    check_broadcast,
+    check_same_place,
+    looks_at_data,
+)
 from linscan._problem import ACCUMULATE
 
 
@@ -59,6 +66,9 @@ def whiten(
     """
     if on_degenerate not in ("zero", "raise"):
         raise ValueError(f"on_degenerate must be 'zero' or 'raise', not {on_degenerate!r}")
+    if not isinstance(eps, (int, float, np.floating)) or not eps >= 0:
+        raise ValueError(f"eps must be a number that is not negative, not {eps!r}")
+    unbiased, shift_mean = boolean("unbiased", unbiased), boolean("shift_mean", shift_mean)
     x = _arrays.as_array("x", x)
     dtype = _arrays.promote(x=x)
     if "complex" in dtype:
@@ -75,8 +85,10 @@ def whiten(
         check_broadcast("mask", mask, tuple(x.shape), "x")
         mask = binary("mask", mask, looks_at_data("auto", mask))
         valid = xp.broadcast_to(mask, tuple(x.shape))
-    axes = range(y.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    axes = range(y.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     over = tuple(check_axis(i, y.ndim, "x") for i in axes)
+    if len(set(over)) < len(over):
+        raise ValueError(f"axis names an axis twice: {axis}")
 
     def total(z: Any) -> Any:
         return xp.sum(xp.where(valid, z, 0.0), axis=over, keepdims=True, dtype=y.dtype)
