@@ -27,6 +27,7 @@ from linscan_numba import _simd as simd
 from linscan_numba._jit import jit
 from linscan_numba._launch import (
     ADVANTAGES,
+    BLOCK,
     CARRIED,
     ENDED,
     FINAL_VALUES,
@@ -310,6 +311,142 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
                             simd.stream(token, out_advantages + t * size, x)
                         x = simd.load(token, to_returns + t * size)
                         simd.stream(token, out_returns + t * size, x)
+        if streaming:
+            simd.fence()
+
+    return kernel(run)
+
+
+# Columns side by side -----------------------------------------------------------------------------
+
+
+def columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
+    """The kernel for many columns, which lie side by side.
+
+    A block of them is walked back in time.  What a step hands on waits in the first-level cache,
+    and the same columns of the step before are already on their way there.
+    """
+
+    def run(plan, begin, end):
+        time, inner = peek(plan, TIME), peek(plan, INNER)
+        streaming = peek(plan, STREAMING) != 0
+        given, carried = peek(plan, GIVEN) != 0, peek(plan, CARRIED) != 0
+        size, n = simd.size(token), simd.lanes(token)
+        blocks = (inner * size + BLOCK - 1) // BLOCK
+        states, nearest = simd.scratch(), simd.scratch()
+        ons, offs, keeps = simd.scratch(), simd.scratch(), simd.scratch()
+        endings, cuttings, stops = simd.scratch(), simd.scratch(), simd.scratch()
+        staged_advantages, staged_returns = simd.scratch(), simd.scratch()
+        by_reward, by_value, by_next = step(plan, REWARDS), step(plan, VALUES), step(plan, NEXT_VALUES)
+        by_final, by_end, by_cut = step(plan, FINAL_VALUES), step(plan, ENDED), step(plan, TRUNCATED)
+        by_mask, by_advantage, by_return = step(plan, MASK), step(plan, ADVANTAGES), step(plan, RETURNS)
+        # Operands that are absent do not move from column to column.
+        move_value, move_final = peek(plan, 4 * VALUES + 3), peek(plan, 4 * FINAL_VALUES + 3)
+        move_end, move_cut = peek(plan, 4 * ENDED + 3), peek(plan, 4 * TRUNCATED + 3)
+        one_weight = peek(plan, 4 * WEIGHTS + 3) == 0
+        by_weight = 0 if one_weight else n * size
+        zero, never = simd.zeros(token), simd.never(token)
+        always = simd.invert(never)
+        for unit in range(begin, end):
+            row, start = unit // blocks, unit % blocks * (BLOCK // size)
+            stop = min(inner, start + BLOCK // size)
+            if inner < n:
+                for column in range(inner):
+                    last = simd.load1(token, line(plan, LAST_VALUES, row, column))
+                    serial(
+                        token, advantages, flags, mask, plan, row, column, time, 0,
+                        State(0.0, last, False, False, True),
+                        line(plan, ADVANTAGES, row, column), line(plan, RETURNS, row, column),
+                    )
+                continue
+            # Where the last vector of a block is not full, it overlaps the one before.
+            start = min(start, inner - n)
+            count = (stop - start + n - 1) // n
+            for j in range(count):
+                column = min(start + j * n, stop - n)
+                simd.store(token, states + j * n * size, zero)
+                last = simd.load(token, line(plan, LAST_VALUES, row, column))
+                simd.store(token, nearest + j * n * size, last)
+                if mask is not None:
+                    simd.store_flags(token, endings + j * n, never)
+                    simd.store_flags(token, cuttings + j * n, never)
+                    simd.store_flags(token, stops + j * n, always)
+                if j == 0 or not one_weight:
+                    for i in range(n):
+                        w = weights(token, plan, row, column + i)
+                        simd.store1(token, ons + (j * n + i) * size, w.on)
+                        simd.store1(token, offs + (j * n + i) * size, w.cut)
+                        simd.store1(token, keeps + (j * n + i) * size, w.keep)
+
+            rewards, values = line(plan, REWARDS, row, 0), line(plan, VALUES, row, 0)
+            nexts, finals = line(plan, NEXT_VALUES, row, 0), line(plan, FINAL_VALUES, row, 0)
+            ends, cuts = line(plan, ENDED, row, 0), line(plan, TRUNCATED, row, 0)
+            masks = line(plan, MASK, row, 0)
+            for t in range(time - 1, -1, -1):
+                to_advantages = line(plan, ADVANTAGES, row, start) + t * by_advantage
+                to_returns = line(plan, RETURNS, row, start) + t * by_return
+                if streaming:
+                    to_advantages, to_returns = staged_advantages, staged_returns
+                earlier = max(t - 1, 0)
+                for j in range(count):
+                    column = min(start + j * n, stop - n)
+                    place, here = column * size, j * n * size
+                    simd.prefetch(rewards + earlier * by_reward + place)
+                    simd.prefetch(values + earlier * by_value + column * move_value)
+                    reward = simd.load(token, rewards + t * by_reward + place)
+                    value = simd.load(token, values + t * by_value + column * move_value)
+                    x = simd.load(token, states + here)
+                    following = simd.load(token, nearest + here)
+                    if given:
+                        following = simd.load(token, nexts + t * by_next + place)
+                    w = Weights(
+                        simd.load(token, ons + j * by_weight),
+                        simd.load(token, offs + j * by_weight),
+                        simd.load(token, keeps + j * by_weight),
+                        zero,
+                    )
+                    final = zero
+                    valid, ended, truncated = always, never, never
+                    cut = always if t == time - 1 else never
+                    if mask is not None:
+                        valid = simd.load_flags(token, masks + t * by_mask + column)
+                        ended = simd.load_flags(token, endings + j * n)
+                        truncated = simd.load_flags(token, cuttings + j * n)
+                        cut = simd.load_flags(token, stops + j * n)
+                    if flags is not None:
+                        ends_here = simd.load_flags(token, ends + t * by_end + column * move_end)
+                        cuts_here = simd.load_flags(token, cuts + t * by_cut + column * move_cut)
+                        ended = simd.either(ended, ends_here)
+                        truncated = simd.either(truncated, cuts_here)
+                        final = simd.load(token, finals + t * by_final + column * move_final)
+                        cut = simd.either(cut, simd.either(ended, truncated))
+                    delta = prologue(
+                        reward, value, following, final, ended, truncated, w, cut, advantages
+                    )
+                    new = simd.fma(w.keep, simd.select(cut, zero, x), delta)
+                    x = simd.select(valid, new, x)
+                    simd.store(token, states + here, x)
+                    simd.store(token, nearest + here, simd.select(valid, value, following))
+                    if mask is not None:
+                        hole = simd.invert(valid)
+                        simd.store_flags(token, endings + j * n, simd.both(ended, hole))
+                        simd.store_flags(token, cuttings + j * n, simd.both(truncated, hole))
+                        simd.store_flags(token, stops + j * n, simd.both(cut, hole))
+                    shown = always if carried else valid
+                    first, second = epilogue(x, value, shown, zero, advantages)
+                    if advantages is not None:
+                        simd.store(token, to_advantages + place - start * size, first)
+                    simd.store(token, to_returns + place - start * size, second)
+                if streaming:
+                    to_advantages = line(plan, ADVANTAGES, row, start) + t * by_advantage
+                    to_returns = line(plan, RETURNS, row, start) + t * by_return
+                    for j in range(count):
+                        here = j * n * size
+                        if advantages is not None:
+                            x = simd.load(token, staged_advantages + here)
+                            simd.stream(token, to_advantages + here, x)
+                        x = simd.load(token, staged_returns + here)
+                        simd.stream(token, to_returns + here, x)
         if streaming:
             simd.fence()
 

@@ -13,7 +13,7 @@ from linscan import _host
 from linscan._problem import EstimatorInputs, EstimatorProblem
 from linscan._protocol import Fused
 from linscan_numba import _simd, _threads
-from linscan_numba._estimator_kernels import PRESENT, lines, rows
+from linscan_numba._estimator_kernels import PRESENT, columns, lines, rows
 from linscan_numba._launch import (
     ADVANTAGES,
     COLUMNS,
@@ -132,7 +132,7 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
 @cache
 def compiled(axis: int, dtype: str, *has: bool) -> Any:
     """The kernel for what a problem has: advantages, flags, a mask."""
-    make = {LINES: lines, ROWS: rows, COLUMNS: lines}[axis]
+    make = {LINES: lines, ROWS: rows, COLUMNS: columns}[axis]
     return make(_simd.ELEMENTS[dtype], *(PRESENT if x else None for x in has))
 
 
