@@ -67,10 +67,16 @@ def backends() -> dict[str, str | None]:
     >>> linscan.backends()["numpy"] is None
     True
     """
-    return {
-        name: backend if isinstance(backend, str) else backend.why_not()
-        for name, backend in registry().items()
-    }
+    return {name: _why_not(backend) for name, backend in registry().items()}
+
+
+def _why_not(backend: Backend | str) -> str | None:
+    if isinstance(backend, str):
+        return backend
+    try:
+        return backend.why_not()
+    except Exception as error:
+        return f"its why_not() fails: {type(error).__name__}: {error}"
 
 
 @contextmanager
@@ -109,7 +115,7 @@ def choose(name: str, arrays: Sequence[Any], supports: Callable[[Backend], str |
         if isinstance(backend, str):
             passed_over[candidate] = backend
         elif all(map(backend.owns, arrays)):
-            reason = backend.why_not() or supports(backend)
+            reason = _why_not(backend) or supports(backend)
             if reason is None:
                 return Choice(backend, passed_over)
             passed_over[candidate] = reason
@@ -128,7 +134,7 @@ def _installed(name: str) -> Backend | str:
 
 def _named(name: str, arrays: Sequence[Any], supports: Callable[[Backend], str | None]) -> Backend:
     backend = _installed(name)
-    reason = backend if isinstance(backend, str) else backend.why_not()
+    reason = _why_not(backend)
     if isinstance(backend, str) or reason:
         raise BackendUnavailable(f"backend {name!r} cannot run here: {reason}")
     if not all(map(backend.owns, arrays)):
@@ -140,7 +146,7 @@ def _named(name: str, arrays: Sequence[Any], supports: Callable[[Backend], str |
             for other, candidate in registry().items()
             if not isinstance(candidate, str)
             and all(map(candidate.owns, arrays))
-            and not (candidate.why_not() or supports(candidate))
+            and not (_why_not(candidate) or supports(candidate))
         ]
         cure = f"; these can: {', '.join(able)}" if able else ""
         raise BackendUnsupported(f"backend {name!r} cannot do this: {reason}{cure}")

@@ -7,14 +7,15 @@ gets the library whose arrays it is to use.
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-import linscan
-
-torch = pytest.importorskip("torch")
+torch: Any = pytest.importorskip("torch")
+linscan: Any = import_module("linscan")
+"""Without its types: what they forbid is what is tested."""
 
 LIBRARIES = pytest.mark.parametrize("xp", [np, torch], ids=["numpy", "torch"])
 
