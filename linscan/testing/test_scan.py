@@ -222,7 +222,7 @@ def test_every_layout(engine: Engine, operand: str, dtype: str, axis: int, rever
     for kind in ("full", "partial", "row"):
         p = problem(shape, kind, dtype, axis, reverse, initial=True, reset=True)
         names = ("a", "b", "initial", "reset")
-        given = dict(zip(names, operands(engine, p), strict=True))
+        given: dict[str, Any] = dict(zip(names, operands(engine, p), strict=True))
         for name, laid_out in every_layout(engine, given[operand]):
             x = engine.scan(**{**given, operand: laid_out}, **p.options)
             try:
