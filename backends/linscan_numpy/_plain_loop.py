@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from linscan_numpy._row_loop import row_loop
 
 
 def plain_loop(
@@ -14,45 +18,55 @@ def plain_loop(
     reset: NDArray[np.bool_] | None,
     state: NDArray[Any],
     out: NDArray[Any],
-) -> bool:
-    """Scan ``b`` into ``out``, forwards; ``state``, (outer, inner), goes from initial to final.
-
-    False, with nothing written, when a state is not finite: double precision does not overflow
-    where ``state.dtype`` would.
-    """
+) -> None:
+    """Scan ``b`` into ``out``, forwards; ``state``, (outer, inner), goes from initial to final."""
     outer, time, inner = out.shape
-    a_lanes, b_lanes = _lanes(a, outer, inner), _lanes(b, outer, inner)
-    reset_lanes = None if reset is None else _lanes(reset, outer, inner)
-    results = []
-    for lane, x in enumerate(state.ravel().tolist()):
-        multipliers, values, result = a_lanes[lane], b_lanes[lane], []
-        if len(values) < time:
-            values *= time
-        if reset_lanes is None and len(multipliers) == 1:
-            w = multipliers[0]
-            for value in values:
-                x = w * x + value
-                result.append(x)
-        else:
-            if len(multipliers) < time:
-                multipliers *= time
-            cuts = [False] if reset_lanes is None else reset_lanes[lane]
-            if len(cuts) < time:
-                cuts *= time
-            for w, value, cut in zip(multipliers, values, cuts, strict=True):
-                x = value if cut else w * x + value
-                result.append(x)
-        results.append(result)
-    states = np.array(results).astype(state.dtype)
+    initial = state.ravel().tolist()
+    operands = (
+        _lanes(a, out.shape),
+        _lanes(b, out.shape),
+        repeat(repeat(False)) if reset is None else _lanes(reset, out.shape),
+    )
+    states = np.array([_walk(*lane) for lane in zip(initial, *operands, strict=False)])
+    states = states.astype(state.dtype)
     if not np.isfinite(states).all():
-        return False
+        if state.dtype.kind == "c":
+            row_loop(a, b, reset, state, out)
+            return
+        limit = float(np.finfo(state.dtype).max)
+        states = np.array(
+            [_walk_in_range(limit, *lane) for lane in zip(initial, *operands, strict=False)]
+        ).astype(state.dtype)
     states = states.reshape(outer, inner, time)
     np.copyto(out.swapaxes(1, 2), states, "same_kind")
     state[...] = states[..., -1]
-    return True
 
 
-def _lanes(x: NDArray[Any], outer: int, inner: int) -> list[list[Any]]:
-    whole = x if x.shape[::2] == (outer, inner) else np.broadcast_to(x, (outer, x.shape[1], inner))
-    lanes: list[list[Any]] = whole.swapaxes(1, 2).reshape(outer * inner, -1).tolist()
-    return lanes
+def _walk(x: Any, a: Iterable[Any], b: Iterable[Any], reset: Iterable[bool]) -> list[Any]:
+    states = []
+    for multiplier, value, cut in zip(a, b, reset, strict=False):
+        x = value if cut else multiplier * x + value
+        states.append(x)
+    return states
+
+
+def _walk_in_range(
+    limit: float, x: float, a: Iterable[float], b: Iterable[float], reset: Iterable[bool]
+) -> list[float]:
+    """The same for numbers that are infinite beyond ``limit``, where Python's are not yet."""
+    states = []
+    for multiplier, value, cut in zip(a, b, reset, strict=False):
+        x = value if cut else multiplier * x + value
+        if not -limit <= x <= limit:
+            x *= 1e308
+        states.append(x)
+    return states
+
+
+def _lanes(x: NDArray[Any], shape: tuple[int, ...]) -> list[list[Any]]:
+    """The steps of each lane."""
+    outer, time, inner = shape
+    if x.shape[::2] != (outer, inner):
+        x = np.broadcast_to(x, (outer, x.shape[1], inner))
+    lanes: list[list[Any]] = x.swapaxes(1, 2).reshape(outer * inner, -1).tolist()
+    return lanes if x.shape[1] == time else [lane * time for lane in lanes]

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from linscan_numpy._row_loop import lanes, scan_lanes
+from linscan_numpy._exact import exact
+from linscan_numpy._row_loop import lanes
 
 C = 16
 INNER_C = 64
@@ -114,11 +115,11 @@ def _tile(
     forward = slice(None, None, -1 if reverse else 1)
     a = np.full((1, 1, 1), w, state.dtype)
     bad = ~finite
-    exact = scan_lanes(bad, a, b[:, forward], None, state, time)
+    redone = exact(bad, a, b[:, forward], None, state, time)
     if not direct:
         np.copyto(target, y, "same_kind")
     np.copyto(state, y[..., last], where=finite)
-    target[bad] = exact[:, forward]
+    target[bad] = redone[:, forward]
 
 
 def _scan(x: NDArray[Any], w: Any, chunk: int, reverse: bool, out: NDArray[Any]) -> None:

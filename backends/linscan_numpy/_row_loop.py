@@ -73,25 +73,3 @@ def _walk(
 def _steps(x: NDArray[Any], last: bool = False) -> Iterable[NDArray[Any]]:
     steps = x.swapaxes(0, 1)
     return steps if last or len(steps) > 1 else repeat(steps[0])
-
-
-def scan_lanes(
-    chosen: NDArray[np.bool_],
-    a: NDArray[Any],
-    b: NDArray[Any],
-    reset: NDArray[np.bool_] | None,
-    state: NDArray[Any],
-    time: int,
-) -> NDArray[Any]:
-    """The chosen lanes alone, (lanes, time); their part of ``state`` goes to final."""
-
-    def pick(x: NDArray[Any]) -> NDArray[Any]:
-        whole = np.broadcast_to(x, (chosen.shape[0], time, chosen.shape[1]))
-        picked: NDArray[Any] = whole.swapaxes(1, 2)[chosen]
-        return picked.T[None]
-
-    out = np.empty((1, time, np.count_nonzero(chosen)), state.dtype)
-    carried = state[chosen][None]
-    row_loop(pick(a), pick(b), None if reset is None else pick(reset), carried, out)
-    state[chosen] = carried[0]
-    return out[0].T

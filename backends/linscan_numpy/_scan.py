@@ -96,7 +96,9 @@ def _run(
         reset = None if reset is None else _rest(reset)
     if algorithm == "transposed replay":
         transposed_replay(a, b, reset, state, out)
-    elif algorithm == "row loop" or not plain_loop(a, b, reset, state, out):
+    elif algorithm == "plain loop":
+        plain_loop(a, b, reset, state, out)
+    else:
         row_loop(a, b, reset, state, out)
 
 

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from linscan_numpy._row_loop import lanes, scan_lanes
+from linscan_numpy._exact import exact
+from linscan_numpy._row_loop import lanes
 
 STEPS = 16
 """Of a chunk; a sequence of up to ``WHOLE`` steps is one chunk, which needs no first walk."""
 WHOLE = 64
-TILE = 1 << 17
-"""Elements in a tile."""
+TILE = 1 << 19
+"""Bytes of one operand in a tile: they stay in the second-level cache."""
 PAD = 16
 """Elements between the rows of a buffer, so that their distance is not a power of two."""
 RUN = 16
@@ -41,7 +42,7 @@ def transposed_replay(
     """Scan ``b`` into ``out``, forwards; ``state``, (outer, inner), goes from initial to final."""
     outer, time, inner = out.shape
     steps = time if time <= WHOLE else STEPS
-    vector = TILE // steps
+    vector = TILE // (steps * state.itemsize)
     if abs(b.strides[2]) < abs(b.strides[1]) and inner >= RUN:
         columns = min(inner, vector)
         chunks = min(-(-time // steps), vector // columns)
@@ -111,9 +112,9 @@ def _tile(
     finite = np.isfinite(last).reshape(shape[1:]).all(axis=0)
     if not finite.all():
         bad = ~finite
-        exact = scan_lanes(bad, a, b, reset, state, time)
+        redone = exact(bad, a, b, reset, state, time)
         _store(b_tile.reshape(shape), out)
-        out.swapaxes(1, 2)[bad] = exact
+        out.swapaxes(1, 2)[bad] = redone
         np.copyto(state, last.reshape(shape[1:])[-1], where=finite)
         return
     _store(b_tile.reshape(shape), out)
