@@ -323,11 +323,16 @@ def test_uninitialised_memory_is_not_read(
     engine: Engine, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     skip_unless_taken(engine, dtype)
+    problems = [
+        problem(shape, kind, dtype, axis, reverse, initial=not reverse, reset=not reverse)
+        for shape, axis in (((3, 1025), 1), ((129, 40), 0), ((129, 40), 1), ((1, 70_001), 1))
+        for kind, reverse in (("full", False), ("row", True))
+    ]
+    for p in problems:  # first as it is: a compiler may look up what is then replaced
+        check(engine, p)
     poison_empty(engine, monkeypatch)
-    for shape in ((3, 1025), (129, 40), (1, 70_001)):
-        for axis in (0, 1) if max(shape) < 2000 else (1,):
-            check(engine, problem(shape, "full", dtype, axis, initial=True, reset=True))
-            check(engine, problem(shape, "row", dtype, axis, reverse=True))
+    for p in problems:
+        check(engine, p)
 
 
 def poison_empty(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
