@@ -28,19 +28,21 @@ from linscan_numba._launch import (
     ROWS,
     TRUNCATED,
     VALUES,
+    WEIGHTS,
     entries,
 )
 
 Array = NDArray[Any]
-Weights = Callable[[Any, Any], tuple[Any, Any, Any]]
-"""From γ and λ: the weights of the next value where the trace goes on and where it ends, and of the
-next state where the trace goes on."""
-
-WEIGHTS: dict[str, Weights] = {
+WEIGHTS_OF: dict[str, Callable[[Any, Any], tuple[Any, Any, Any]]] = {
     "gae": lambda gamma, lam: (gamma, gamma, gamma * lam),
     "discounted_returns": lambda gamma, _: (0 * gamma, gamma, gamma),
     "td_lambda": lambda gamma, lam: (gamma * (1 - lam), gamma, gamma * lam),
 }
+"""From γ and λ: the weights of the next value where the trace goes on and where it ends, and of the
+next state where the trace goes on."""
+
+FINAL = {"values": "truncation_values", "current_value": "values", None: "next_values"}
+"""What follows a truncated step, by ``EstimatorProblem.truncation``."""
 
 
 def prepare(problem: EstimatorProblem) -> Fused | str:
@@ -58,75 +60,73 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
     has = (subtracts, flags, p.mask)
     axis = ROWS if p.inner == 1 else COLUMNS
     serial, threaded = entries(p.dtype)
-    best = compiled(axis, p.dtype, *has)
-    shape = (p.outer, p.time, p.inner)
+    best = compiled(axis, p.dtype, *has).address
+    shape, kind = (p.outer, p.time, p.inner), np.dtype(p.dtype)
     work = p.outer * p.time * p.inner
-    weights_of = WEIGHTS[p.estimator]
-    nothing, never = absent(p.dtype), absent("bool")
-    rule = (int(p.next_values), int(p.masked == "carry"))
-    fits = sum(
-        1 << k
-        for k, present in {
-            REWARDS: True,
-            VALUES: p.values,
-            NEXT_VALUES: p.next_values,
-            LAST_VALUES: p.last_values and axis == COLUMNS,
-            FINAL_VALUES: p.truncated,
-            RETURNS: True,
-            ADVANTAGES: subtracts,
-            ENDED: p.terminated,
-            TRUNCATED: p.truncated,
-            MASK: p.mask,
-        }.items()
-        if present
-    )
-    remembered: tuple[Any, Any, Array] = (None, None, np.empty(0))
-
-    def weights(gamma: Any, lam: Any) -> Array:
-        nonlocal remembered
-        if isinstance(gamma, float) and isinstance(lam, float | None):
-            if remembered[0] != gamma or remembered[1] != lam:
-                numbers = np.array(weights_of(gamma, lam))
-                remembered = (gamma, lam, numbers.reshape(1, 3, 1))
-            return remembered[2]
-        gamma, lam = (
-            np.asarray(0.0 if x is None else _host.view(x), np.float64) for x in (gamma, lam)
-        )
-        return np.concatenate(np.broadcast_arrays(*weights_of(gamma, lam)), axis=1)
+    weights = Weights(p)
+    rule = int(p.next_values), int(p.masked == "carry")
+    given = {
+        REWARDS: "rewards",
+        VALUES: "values" if p.values else None,
+        NEXT_VALUES: "next_values" if p.next_values else None,
+        LAST_VALUES: "last_values" if p.last_values else None,
+        FINAL_VALUES: FINAL[p.truncation] if p.truncated else None,
+        ENDED: "terminated" if p.terminated else None,
+        TRUNCATED: "truncated" if p.truncated else None,
+        MASK: "mask" if p.mask else None,
+    }
+    fields = [(k, EstimatorInputs._fields.index(name)) for k, name in given.items() if name]
+    adjoining = [k for k, _ in fields if k != LAST_VALUES or axis == COLUMNS]
+    adjoining += [RETURNS, ADVANTAGES] if subtracts else [RETURNS]
+    fits = sum(1 << k for k in adjoining)
+    nothing = [absent("bool" if k in (ENDED, TRUNCATED, MASK) else p.dtype) for k in range(WEIGHTS)]
+    small = work * kind.itemsize * (1 + subtracts) < _host.LARGE
 
     def run(inputs: EstimatorInputs, out: tuple[Any, ...] | None) -> tuple[Any, ...]:
-        view = _host.view
-        x = EstimatorInputs(*(view(x) for x in inputs))
-        results = _host.empty(shape, p.dtype, 1 + subtracts) if out is None else [*map(view, out)]
+        foreign = not isinstance(inputs.rewards, np.ndarray)
+        x = [_host.view(y) for y in inputs] if foreign else inputs
+        if out is not None:
+            results = [_host.view(y) for y in out] if foreign else out
+        elif small:
+            results = [np.empty(shape, kind) for _ in range(1 + subtracts)]
+        else:
+            results = _host.empty(shape, p.dtype, 1 + subtracts)
         if work:
-            final = nothing
-            if p.truncated:
-                final = {"values": x.truncation_values, "current_value": x.values}.get(
-                    p.truncation, x.next_values
-                )
-            values = (
-                x.rewards,
-                nothing if x.values is None else x.values,
-                nothing if x.next_values is None else x.next_values,
-                nothing if x.last_values is None else x.last_values,
-                final,
-                results[-1],
-                results[0],
-            )
-            marks = (
-                never if x.terminated is None else x.terminated,
-                never if x.truncated is None else x.truncated,
-                never if x.mask is None else x.mask,
-            )
-            rest = (fits, values, marks, weights(x.gamma, x.lam), rule)
-            if not _threads.run(serial, threaded, work, best.address, axis, *rest):
-                generic = compiled(LINES, p.dtype, *has)
-                _threads.run(serial, threaded, work, generic.address, LINES, 0, *rest[1:])
+            operands = nothing.copy()
+            for k, field in fields:
+                operands[k] = x[field]
+            operands[RETURNS] = results[-1]
+            operands[ADVANTAGES] = results[0]
+            rest = *operands, weights(x[-3], x[-2]), *rule
+            if not _threads.run(serial, threaded, work, best, axis, fits, *rest):
+                general = compiled(LINES, p.dtype, *has).address
+                _threads.run(serial, threaded, work, general, LINES, 0, *rest)
         if out is not None:
             return out
-        return tuple(_host.like(y, inputs.rewards, p.dtype) for y in results)
+        if foreign:
+            return tuple(_host.like(y, inputs.rewards, p.dtype) for y in results)
+        return tuple(results)
 
     return run
+
+
+class Weights:
+    """The weights of a problem, as an array whose time axis they are; the last ones are kept."""
+
+    def __init__(self, problem: EstimatorProblem) -> None:
+        self._of = WEIGHTS_OF[problem.estimator]
+        self._constant = problem.gamma == "scalar" and problem.lam in ("scalar", None)
+        self._last: tuple[Any, Any, Array] = (None, None, np.empty(0))
+
+    def __call__(self, gamma: Any, lam: Any) -> Array:
+        if not self._constant:
+            gamma, lam = (np.asarray(_host.view(x), np.float64) for x in (gamma, lam or 0.0))
+            return np.concatenate(np.broadcast_arrays(*self._of(gamma, lam)), axis=1)
+        last = self._last
+        if last[0] != gamma or last[1] != lam:
+            last = gamma, lam, np.array(self._of(gamma, lam), np.float64).reshape(1, 3, 1)
+            self._last = last
+        return last[2]
 
 
 @cache
@@ -141,4 +141,4 @@ def absent(dtype: str) -> Array:
     return np.zeros((1, 64, 1), dtype)[:, :1]
 
 
-FUSED: Mapping[str, Callable[[EstimatorProblem], Fused | str]] = dict.fromkeys(WEIGHTS, prepare)
+FUSED: Mapping[str, Callable[[EstimatorProblem], Fused | str]] = dict.fromkeys(WEIGHTS_OF, prepare)

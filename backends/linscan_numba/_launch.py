@@ -115,7 +115,7 @@ def kernel(function: Any) -> Any:
         return numba.cfunc(signature, error_model="numpy")(function)
 
 
-@jit()
+@jit(inline=True)
 def write(
     plan: int, axis: int, size: int, fits: int, values: Any, flags: Any, weights: Any, rule: Any
 ) -> int:
@@ -153,19 +153,26 @@ def write(
 def entries(dtype: str) -> tuple[Any, Callable[[], Any]]:
     """``(serial, threaded)`` for :func:`linscan_numba._threads.run`.
 
-    Both return whether the kernel took the strides; if not, nothing was done.
+    They take the address of a kernel, what strides it needs, and the operands in the order of the
+    plan.  Both return whether the operands had the strides; if not, nothing was done.
     """
     token = simd.ELEMENTS[dtype]
 
-    def serial(kernel, axis, fits, values, flags, weights, rule):  # type: ignore[no-untyped-def]
-        plan = simd.scratch()
+    def serial(  # type: ignore[no-untyped-def]
+        kernel, axis, fits, x0, x1, x2, x3, x4, x5, x6, f0, f1, f2, weights, given, carried
+    ):
+        plan, values, flags = simd.scratch(), (x0, x1, x2, x3, x4, x5, x6), (f0, f1, f2)
+        rule = given, carried
         units = write(plan, axis, simd.size(token), fits, values, flags, weights, rule)
         if units > 0:
             invoke(kernel, plan, 0, units)
         return units >= 0
 
-    def threaded(parts, kernel, axis, fits, values, flags, weights, rule):  # type: ignore[no-untyped-def]
-        plan = simd.scratch()
+    def threaded(  # type: ignore[no-untyped-def]
+        parts, kernel, axis, fits, x0, x1, x2, x3, x4, x5, x6, f0, f1, f2, weights, given, carried
+    ):
+        plan, values, flags = simd.scratch(), (x0, x1, x2, x3, x4, x5, x6), (f0, f1, f2)
+        rule = given, carried
         units = write(plan, axis, simd.size(token), fits, values, flags, weights, rule)
         for part in numba.prange(parts):
             invoke(kernel, plan, units * part // parts, units * (part + 1) // parts)
@@ -173,10 +180,10 @@ def entries(dtype: str) -> tuple[Any, Callable[[], Any]]:
 
     arguments = (
         *(types.int64,) * 3,
-        types.UniTuple(array(token), WEIGHTS - 3),
-        types.UniTuple(array("bool"), 3),
+        *(array(token),) * 7,
+        *(array("bool"),) * 3,
         array(simd.FLOAT64),
-        types.UniTuple(types.int64, 2),
+        *(types.int64,) * 2,
     )
     return (
         jit(types.boolean(*arguments))(serial),
