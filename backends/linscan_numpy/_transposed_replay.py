@@ -11,6 +11,7 @@ error, which obeys the same recurrence: it is scanned too, and added where it is
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ def transposed_replay(
     outer, time, inner = out.shape
     steps = time if time <= WHOLE else STEPS
     vector = TILE // (steps * state.itemsize)
-    if abs(b.strides[2]) < abs(b.strides[1]) and inner >= RUN:
+    if abs(b.strides[2]) < abs(b.strides[1]) and inner > 1:
         columns = min(inner, vector)
         chunks = min(-(-time // steps), vector // columns)
         rows = min(outer, vector // (chunks * columns))
@@ -172,22 +173,35 @@ def _during(x: NDArray[Any], span: slice) -> NDArray[Any]:
 
 def _load(x: NDArray[Any], tile: NDArray[Any], time: int, filler: Any) -> None:
     """Copy (rows, time, columns) to (steps, chunks, rows, columns), filling up the last chunk."""
-    steps = len(tile)
+    steps, _, rows, columns = tile.shape
     whole, rest = divmod(time, steps)
-    if x.shape[1] == 1:
+    if x.shape[1] < time:
         tile[...] = x[:, 0]
     else:
-        split = x[:, : whole * steps].reshape(x.shape[0], whole, steps, x.shape[2])
-        tile[:, :whole] = split.transpose(2, 1, 0, 3)
+        x = np.broadcast_to(x, (rows, time, columns))
+        split = x[:, : whole * steps].reshape(rows, whole, steps, columns)
+        for r, c in _together(rows, columns):
+            tile[:, :whole, r, c] = split[r, ..., c].transpose(2, 1, 0, 3)
         tile[:rest, whole:] = x[:, whole * steps :].swapaxes(0, 1)[:, None]
     if rest:
         tile[rest:, whole] = filler
 
 
 def _store(tile: NDArray[Any], out: NDArray[Any]) -> None:
-    steps = len(tile)
+    steps, _, rows, columns = tile.shape
     whole, rest = divmod(out.shape[1], steps)
-    split = out[:, : whole * steps].reshape(out.shape[0], whole, steps, out.shape[2])
-    np.copyto(split, tile[:, :whole].transpose(2, 1, 0, 3), "same_kind")
+    split = out[:, : whole * steps].reshape(rows, whole, steps, columns)
+    for r, c in _together(rows, columns):
+        np.copyto(split[r, ..., c], tile[:, :whole, r, c].transpose(2, 1, 0, 3), "same_kind")
     if rest:
         np.copyto(out[:, whole * steps :], tile[:rest, whole].swapaxes(0, 1), "same_kind")
+
+
+def _together(rows: int, columns: int) -> Iterator[tuple[slice, slice]]:
+    """Lanes to copy at once: NumPy's inner loop runs over them, and is too short over a few."""
+    if rows * columns >= RUN:
+        yield slice(None), slice(None)
+        return
+    for r in range(rows):
+        for c in range(columns):
+            yield slice(r, r + 1), slice(c, c + 1)
