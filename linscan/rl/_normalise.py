@@ -107,7 +107,7 @@ def _as_arrays(call: Call) -> Call:
 
     def decay(name: str) -> Any:
         x = getattr(call, name)
-        if x is None and name in ("lam_returns", "lam"):
+        if x is None:
             return None
         if isinstance(x, np.generic) or (getattr(x, "ndim", None) == 0 and hasattr(x, "item")):
             x = x.item()
