@@ -212,6 +212,17 @@ def test_error_law(dtype: str, low: float, high: float, sign: int, reset: float)
         assert_lawful(scalar, *scalar.run())
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("signs", [(1, 1), (-1, 1)])
+def test_error_law_for_many_memories(dtype: str, signs: tuple[int, int]) -> None:
+    """Some multipliers near 1 have products that are rounded unluckily, and always the same way."""
+    rng = np.random.default_rng(3)
+    case = make((64, 1 << 13, 1), dtype)
+    a = 1 - 10 ** rng.uniform(-4, -1, (64, 1, 1)) * np.ones_like(case.b)
+    case = case._replace(a=(a * rng.choice(signs, a.shape)).astype(dtype))
+    assert_lawful(case, *case.run())
+
+
 def test_step_and_row_multipliers_of_a_single_lane_agree_with_full() -> None:
     step = make((1, 3000, 1), kind="step")
     full = step._replace(problem=make((1, 3000, 1), kind="full").problem)

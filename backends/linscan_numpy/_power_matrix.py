@@ -27,7 +27,7 @@ it gains whenever another core is busy."""
 
 
 class Powers(NamedTuple):
-    """Of one multiplier, each rounded once."""
+    """Of one multiplier, each rounded once; subnormal ones, which are slow, are taken as zero."""
 
     matrix: NDArray[Any]
     """``chunk @ matrix`` is the scan of the chunk."""
@@ -41,6 +41,7 @@ class Powers(NamedTuple):
 @lru_cache(maxsize=256)
 def _powers(w: Any, chunk: int, dtype: np.dtype[Any], reverse: bool) -> Powers:
     power = np.asarray(w) ** np.arange(chunk + 1)
+    power[abs(power) < np.finfo(dtype).tiny] = 0
     distance = np.arange(chunk) - np.arange(chunk)[:, None]
     matrix = np.where(distance >= 0, power[abs(distance)], 0).astype(dtype)
     if reverse:

@@ -21,12 +21,12 @@ Algorithm = Literal["plain loop", "row loop", "power matrix", "transposed replay
 def choose(lanes: int, time: int, adjacent: bool, powers: bool) -> Algorithm:
     """The algorithm expected to take least time, from measured microseconds.
 
-    ``adjacent``: a step's lanes lie closer together in memory than a lane's steps.  ``powers``:
-    one multiplier for everything, whose powers do not overflow, and no resets.
+    ``adjacent``: a step's lanes lie closer together in memory than a lane's steps.  ``powers``: one
+    multiplier for everything, whose powers do not overflow, no resets, and lanes to be read whole.
     """
     n = lanes * time
     cost: dict[Algorithm, float] = {
-        "plain loop": 5 + 2 * lanes + 0.06 * n,
+        "plain loop": 15 + 2 * lanes + 0.1 * n,
         "row loop": 5 + 1.6 * time + (0.0013 if adjacent else 0.006) * n,
         "transposed replay": 110 + 0.005 * n,
     }
@@ -39,9 +39,10 @@ def kernel(problem: ScanProblem) -> Kernel:
     """What would run on contiguous operands, with a multiplier of at most 1."""
     lanes = problem.outer * problem.inner
     powers = problem.a == "scalar" and not problem.reset
+    adjacent = problem.inner >= 16
     size = np.dtype(problem.dtype).itemsize
     moved = 2 * size + size * (problem.a == "full") + problem.reset
-    return Kernel(choose(lanes, problem.time, problem.inner > 1, powers), moved)
+    return Kernel(choose(lanes, problem.time, adjacent, powers and not adjacent), moved)
 
 
 def scan(
@@ -107,6 +108,6 @@ def _rest(x: NDArray[Any]) -> NDArray[Any]:
 
 
 def _adjacent(x: NDArray[Any]) -> bool:
-    """Whether a step's lanes lie closer together than a lane's steps."""
+    """Whether a step's lanes, a cache line of them, lie closer together than a lane's steps."""
     step = abs(x.strides[1])
-    return any(abs(x.strides[axis]) < step and x.shape[axis] > 1 for axis in (0, 2))
+    return any(abs(x.strides[axis]) < step and x.shape[axis] >= 16 for axis in (0, 2))
