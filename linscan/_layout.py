@@ -83,8 +83,9 @@ def layout(shape: Shape, axis: int, operands: Sequence[Operand]) -> Layout:
 
     def merge(i: int, j: int) -> bool:
         """Whether axis i and the next one, j, step as one in every operand."""
-        return 0 in shape or all(
-            x.strides[i] == x.strides[j] * shape[j] and (x.shape[i] == 1) == (x.shape[j] == 1)
+        return all(
+            (x.strides[i] == x.strides[j] * shape[j] or 0 in shape)
+            and (x.shape[i] == 1) == (x.shape[j] == 1)
             for x in operands
         )
 

@@ -431,7 +431,24 @@ def test_the_state_after_no_steps_is_the_one_before(engine: Engine):
         assert tuple(x.shape) == shape
 
 
-@pytest.mark.parametrize("shape", [(1, 100_000), (64, 1000), (1000, 64)])
+def test_nothing_of_operands_that_are_not_empty(engine: Engine):
+    """An axis of length 0 is broadcast to from 1, beside axes that are not."""
+    for shape, axis in (((0, 2, 1), -1), ((9, 3, 0, 5), -3), ((4, 1, 0, 5), -1), ((2, 0), 0)):
+        a, reset = np.ones((*shape[:-2], 1, shape[-1])), np.ones((*shape[1:-1], 1), bool)
+        a = a if 0 in a.shape else a[..., :1]
+        x, final = engine.scan(
+            engine.array(a),
+            engine.array(np.zeros(shape)),
+            engine.array(np.zeros(np.delete(shape, axis)[-1:])),
+            axis=axis,
+            reset=engine.array(reset),
+            return_final=True,
+        )
+        assert tuple(x.shape) == shape
+        assert tuple(final.shape) == tuple(np.delete(shape, axis))
+
+
+@pytest.mark.parametrize("shape", [(1, 20_000), (64, 200), (200, 64)])
 def test_the_same_input_gives_the_same_bits(engine: Engine, shape: tuple[int, int]):
     """cub 454, thrust 1587, cccl 6761: float scans differed from run to run."""
     a, b = (engine.array(random(*shape, seed=s), "float32") for s in (0, 1))
