@@ -607,6 +607,17 @@ def test_flags_that_are_numbers(engine: Engine, dtype: str):
     same(engine, x, expected)
 
 
+@pytest.mark.parametrize("one", [True, 1, 1.0, np.bool_(True), np.int64(1), [1], [[True]]])
+def test_one_flag_for_every_step(engine: Engine, one: Any):
+    r, v = floats(engine, [[1, 1]], [[2, 3]])
+    if isinstance(one, list):
+        one = engine.array(one)
+    advantages, _ = engine.gae(r, v, gamma=1, lam=1, terminated=one, mask=one)
+    close(engine, advantages, [[-1, -2]])
+    options = {"truncated": one, "on_missing_bootstrap": "zero", "last_values": 9}
+    close(engine, engine.discounted_returns(r, gamma=1, terminated=one, **options), [[1, 1]])
+
+
 def test_views_of_a_rollout_buffer(engine: Engine):
     """rl_games 358: views that are not contiguous gave wrong advantages without an error."""
     rng = np.random.default_rng(0)

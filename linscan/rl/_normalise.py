@@ -103,7 +103,8 @@ def _as_arrays(call: Call) -> Call:
         x = getattr(call, name)
         if x is None:
             return None
-        return _arrays.array_like(name, x, rewards)
+        x = _arrays.array_like(name, x, rewards)
+        return x.reshape((1,)) if name in FLAGS and x.ndim == 0 else x
 
     def decay(name: str) -> Any:
         x = getattr(call, name)
