@@ -33,7 +33,7 @@ def view(x: Any) -> Any:
     x = x.detach()
     if x.dtype is torch.bfloat16:
         return x.view(torch.int16).numpy().view(np.uint16)
-    return x.resolve_conj().resolve_neg().numpy() if x.is_complex() else x.numpy()
+    return x.resolve_conj().resolve_neg().numpy() if x.is_complex() or x.is_neg() else x.numpy()
 
 
 def like(x: NDArray[Any], model: Any, dtype: str) -> Any:
