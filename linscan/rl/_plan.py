@@ -31,8 +31,8 @@ from linscan.rl._trace import Trace
 
 def estimate(call: Call) -> tuple[Any, ...]:
     """The results of a call, in the order of the estimator's outputs."""
-    plan, call = plan_estimate(call)
-    return plan.run(call)
+    plan, plain = plan_estimate(call)
+    return plan.run(plain, call)
 
 
 class Array(NamedTuple):
@@ -83,9 +83,9 @@ class EstimatorPlan(NamedTuple):
         )
         return kernel._replace(name=f"{kernel.name}, between elementwise passes ({self.declined})")
 
-    def run(self, call: Call) -> tuple[Any, ...]:
-        """The results for a call that has the plan's signature."""
-        out = None if call.out is None else self._check_out(call)
+    def run(self, call: Call, given: Call) -> tuple[Any, ...]:
+        """The results for a call that has the plan's signature, as the caller gave it."""
+        out = None if call.out is None else self._check_out(given)
         operands = [
             call.rewards,
             call.values,
@@ -128,9 +128,10 @@ class EstimatorPlan(NamedTuple):
                 x[...] = result.reshape(self.shape)
         return tuple(out)
 
-    def _check_out(self, call: Call) -> tuple[Any, ...]:
-        out = outs(call)
-        others = {name: getattr(call, name) for name in (*DATA, *FLAGS, *DECAYS)}
+    def _check_out(self, given: Call) -> tuple[Any, ...]:
+        out = outs(given)
+        inputs = ((name, getattr(given, name)) for name in (*DATA, *FLAGS, *DECAYS))
+        others = {name: x for name, x in inputs if hasattr(x, "shape")}
         for label, x in out.items():
             check_out(label, x, self.shape, self.problem.out_dtype, others)
             others[label] = x
