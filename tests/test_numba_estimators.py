@@ -191,7 +191,7 @@ def effective(flags: Array | None, mask: Array | None) -> Any:
     if flags is None or mask is None:
         return np.False_ if flags is None else flags
     moved = np.zeros_like(flags)
-    pending = np.zeros_like(flags[:, 0])
+    pending = np.zeros((flags.shape[0], flags.shape[2]), bool)
     for t in reversed(range(flags.shape[1])):
         pending = pending | flags[:, t]
         moved[:, t] = pending & mask[:, t]
@@ -223,3 +223,175 @@ def check(problem: EstimatorProblem, inputs: EstimatorInputs) -> None:
         if result.size:
             assert np.isfinite(x).all(), "the case itself reads poison"
             assert worst(result, x) <= 2 * worst(y, x) + np.finfo(problem.dtype).eps
+
+
+ESTIMATORS = ("gae", "discounted_returns", "td_lambda")
+LAYOUTS = ("time last", "time first")
+
+
+def shaped(layout: str, outer: int, time: int, inner: int = 21) -> tuple[int, int, int]:
+    return (outer, time, 1) if layout == "time last" else (outer, time, inner)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_every_combination_of_features(estimator: Any, layout: str, dtype: str) -> None:
+    sources, flags = ("zero", "last", "next"), ("none", "terminated", "values", "current_value")
+    cases = list(product(sources, (*flags, "next", "both"), ("none", "zero", "carry")))
+    for seed, (source, flag, masked) in enumerate(cases):
+        if (flag == "next") > (source == "next") or (estimator, source) == (ESTIMATORS[1], "next"):
+            continue
+        coefficients: Kind = "row" if seed % 2 else "scalar"
+        shape = shaped(layout, 2, 90)
+        case = Case(estimator, shape, dtype, source, flag, masked, coefficients, seed=seed)  # type: ignore[arg-type]
+        check(*case.build())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("time", LENGTHS)
+def test_awkward_lengths(time: int, layout: str, dtype: str) -> None:
+    plain = Case("gae", shaped(layout, 3, time), dtype, "last", seed=time)
+    check(*plain.build())
+    check(*replace(plain, flags="both", rate=0.02).build())
+    check(*replace(plain, flags="terminated", masked="zero", rate=0.01, holes=0.05).build())
+    check(*replace(plain, estimator="td_lambda", masked="carry", holes=0.7).build())
+
+
+@pytest.mark.parametrize("inner", [1, 2, 7, 8, 15, 16, 17, 33, 1023, 1024, 1030, 2100])
+def test_awkward_widths(inner: int) -> None:
+    for dtype, masked in product(("float32", "float64"), ("none", "zero")):
+        check(*Case("gae", (2, 11, inner), dtype, "last", "both", masked, "row").build())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("masked", ["none", "zero"])
+def test_what_is_not_finite_is_what_the_loop_makes_so(masked: Any, layout: str) -> None:
+    rng = np.random.default_rng(1)
+    case = Case("gae", shaped(layout, 4, 3000), flags="both", masked=masked, rate=0.02, holes=0.02)
+    problem, inputs = case.build()
+    for x in (inputs.rewards, inputs.values):
+        for bad in (np.nan, np.inf, -np.inf, 3e38):
+            x[rng.random(x.shape) < 3e-4] = bad
+    with np.errstate(all="ignore"):
+        loop = serial(problem, inputs, "float32")
+    for x, y in zip(run(problem, inputs), loop, strict=True):
+        np.testing.assert_array_equal(np.isnan(x), np.isnan(y))
+        np.testing.assert_array_equal(np.isposinf(x), np.isposinf(y))
+        np.testing.assert_array_equal(np.isneginf(x), np.isneginf(y))
+
+
+def test_powers_that_overflow_leave_a_zero_state_alone() -> None:
+    problem, inputs = Case("gae", (2, 2000, 1)).build()
+    inputs = inputs._replace(gamma=1e10, rewards=np.zeros_like(inputs.rewards))
+    inputs = inputs._replace(values=np.zeros_like(inputs.rewards))
+    for x in run(problem, inputs):
+        assert not x.any()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_bits_depend_on_neither_threads_nor_batch_nor_alignment(layout: str) -> None:
+    import numba
+
+    case = Case("gae", shaped(layout, 40, 3000, 24), flags="both", masked="zero", rate=0.01)
+    problem, inputs = case.build()
+    results = run(problem, inputs)
+    threads = numba.get_num_threads()
+    try:
+        numba.set_num_threads(1)
+        one = run(problem, inputs)
+    finally:
+        numba.set_num_threads(threads)
+    alone = run(
+        replace(problem, outer=1),
+        EstimatorInputs(*(x[7:8] if isinstance(x, np.ndarray) else x for x in inputs)),
+    )
+    shifted = run(
+        problem, EstimatorInputs(*(misaligned(x) if x is not None else x for x in inputs))
+    )
+    for x, *others, single in zip(results, one, shifted, alone, strict=True):
+        for other in others:
+            np.testing.assert_array_equal(x, other)
+        np.testing.assert_array_equal(x[7:8], single)
+
+
+def misaligned(x: Any) -> Any:
+    """The same numbers, one byte off, and read-only."""
+    if not isinstance(x, np.ndarray):
+        return x
+    block = np.empty(x.nbytes + 1, np.uint8)
+    y = np.ndarray(x.shape, x.dtype, buffer=block, offset=1)
+    y[...] = x
+    y.flags.writeable = False
+    return y
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("masked", ["none", "zero"])
+def test_any_strides(masked: Any, layout: str) -> None:
+    case = Case("gae", shaped(layout, 5, 200), source="last", flags="both", masked=masked)
+    problem, inputs = case.build()
+    results = run(problem, inputs)
+
+    def every_other(x: Array) -> Array:
+        return np.repeat(x, 2, axis=1)[:, ::2]
+
+    def backwards(x: Array) -> Array:
+        return np.ascontiguousarray(x[:, ::-1])[:, ::-1]
+
+    def transposed(x: Array) -> Array:
+        return np.ascontiguousarray(x.transpose(2, 1, 0)).transpose(2, 1, 0)
+
+    for change in (every_other, backwards, transposed):
+        changed = EstimatorInputs(*(change(x) if isinstance(x, np.ndarray) else x for x in inputs))
+        out = tuple(change(np.full_like(x, np.nan)) for x in results)
+        assert run(problem, changed, out) is out
+        for x, y, z in zip(results, out, run(problem, changed), strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
+            np.testing.assert_array_equal(y, z)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_operands_that_broadcast(layout: str) -> None:
+    problem, inputs = Case("gae", shaped(layout, 3, 50), flags="terminated").build()
+    small = inputs._replace(
+        rewards=inputs.rewards[:, :1],
+        values=inputs.values[:1],
+        terminated=inputs.terminated[:1, :, :1],
+    )
+    check(problem, small)
+    check(problem, small._replace(rewards=inputs.rewards[:1, :1, :1]))
+
+
+@pytest.mark.parametrize("shape", [(66, 131072, 1), (1, 2048, 4200)])
+def test_streamed_results_are_the_stored_ones(shape: tuple[int, int, int]) -> None:
+    rng = np.random.default_rng(0)
+    problem = EstimatorProblem("gae", *shape, "float32", "float32", "scalar", "scalar")
+    rewards, values = (rng.standard_normal(shape, np.float32) for _ in range(2))
+    nothing = [None] * 6
+    inputs = EstimatorInputs(rewards, values, *nothing, GAMMA, LAM, None)
+    stored = tuple(np.empty(rewards.size + 1, np.float32)[1:].reshape(shape) for _ in range(2))
+    run(problem, inputs, stored)
+    for x, y in zip(run(problem, inputs), stored, strict=True):
+        assert x.ctypes.data % 64 == 0
+        np.testing.assert_array_equal(x, y)
+
+
+def test_torch_tensors_in_torch_tensors_out() -> None:
+    torch = pytest.importorskip("torch")
+    problem, inputs = Case("gae", (3, 100, 1), flags="both").build()
+    tensors = EstimatorInputs(
+        *(torch.from_numpy(x) if isinstance(x, np.ndarray) else x for x in inputs)
+    )
+    for x, y in zip(run(problem, inputs), run(problem, tensors), strict=True):
+        assert isinstance(y, torch.Tensor)
+        np.testing.assert_array_equal(x, y.numpy())
+
+
+@pytest.mark.parametrize(
+    "change", [{"dtype": "float16"}, {"out_dtype": "float64"}, {"gamma": "step"}, {"lam": "full"}]
+)
+def test_what_is_left_to_the_composed_path(change: dict[str, Any]) -> None:
+    problem, _ = Case("gae", (3, 100, 1)).build()
+    assert isinstance(FUSED["gae"](replace(problem, **change)), str)

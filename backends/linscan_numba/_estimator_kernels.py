@@ -77,8 +77,15 @@ class State(NamedTuple):
 
 @jit(inline=True)
 def prologue(
-    reward: Any, value: Any, n: Any, final: Any, ended: Any, truncated: Any, w: Weights,
-    cut: Any, advantages: Any,
+    reward: Any,
+    value: Any,
+    n: Any,
+    final: Any,
+    ended: Any,
+    truncated: Any,
+    w: Weights,
+    cut: Any,
+    advantages: Any,
 ) -> Any:
     """What steps add to the state, of numbers or of vectors.  ``cut``: where the trace ends."""
     if cut is None:
@@ -118,8 +125,18 @@ def weights(token: Token, plan: int, row: int, column: int) -> Weights:
 
 @jit()
 def serial(
-    token: Token, advantages: Any, flags: Any, mask: Any, plan: int, row: int, column: int,
-    high: int, low: int, state: State, to_advantages: int, to_returns: int,
+    token: Token,
+    advantages: Any,
+    flags: Any,
+    mask: Any,
+    plan: int,
+    row: int,
+    column: int,
+    high: int,
+    low: int,
+    state: State,
+    to_advantages: int,
+    to_returns: int,
 ) -> State:
     """The steps from ``high - 1`` down to ``low`` of one row and column.
 
@@ -170,9 +187,18 @@ def lines(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
             i, j = k // inner, k % inner
             last = simd.load1(token, line(plan, LAST_VALUES, i, j))
             serial(
-                token, advantages, flags, mask, plan, i, j, time, 0,
+                token,
+                advantages,
+                flags,
+                mask,
+                plan,
+                i,
+                j,
+                time,
+                0,
                 State(0.0, last, False, False, True),
-                line(plan, ADVANTAGES, i, j), line(plan, RETURNS, i, j),
+                line(plan, ADVANTAGES, i, j),
+                line(plan, RETURNS, i, j),
             )
 
     return kernel(run)
@@ -202,11 +228,16 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
             finals = line(plan, FINAL_VALUES, row, 0)
             ends, cuts = line(plan, ENDED, row, 0), line(plan, TRUNCATED, row, 0)
             masks = line(plan, MASK, row, 0)
-            out_advantages, out_returns = line(plan, ADVANTAGES, row, 0), line(plan, RETURNS, row, 0)
+            out_advantages, out_returns = (
+                line(plan, ADVANTAGES, row, 0),
+                line(plan, RETURNS, row, 0),
+            )
             if row == begin or peek(plan, 4 * WEIGHTS + 1) != 0:
                 w = weights(token, plan, row, 0)
                 w = Weights(
-                    simd.splat(token, w.on), simd.splat(token, w.cut), simd.splat(token, w.keep),
+                    simd.splat(token, w.on),
+                    simd.splat(token, w.cut),
+                    simd.splat(token, w.keep),
                     zero,
                 )
                 keep = simd.load1(FLOAT64, line(plan, WEIGHTS, row, 0) + 2 * step(plan, WEIGHTS))
@@ -217,8 +248,18 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
             state = State(0.0, last, False, False, True)
             low = (time - 1) // n * n
             state = serial(
-                token, advantages, flags, mask, plan, row, 0, time, low, state,
-                out_advantages, out_returns,
+                token,
+                advantages,
+                flags,
+                mask,
+                plan,
+                row,
+                0,
+                time,
+                low,
+                state,
+                out_advantages,
+                out_returns,
             )
             while low > 0:
                 high, low = low, (low - 1) // tile * tile
@@ -244,8 +285,18 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
                     ):
                         # A flag in a hole has to be moved, which is rare.
                         state = serial(
-                            token, advantages, flags, mask, plan, row, 0, t + n, t, state,
-                            to_advantages, to_returns,
+                            token,
+                            advantages,
+                            flags,
+                            mask,
+                            plan,
+                            row,
+                            0,
+                            t + n,
+                            t,
+                            state,
+                            to_advantages,
+                            to_returns,
                         )
                         continue
 
@@ -279,13 +330,9 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
                             reward, value, following, final, ended, truncated, w, cut, advantages
                         )
                         a = simd.select(valid, simd.select(cut, zero, w.keep), one)
-                        products, local = simd.scan(
-                            REVERSE, a, simd.select(valid, delta, zero)
-                        )
+                        products, local = simd.scan(REVERSE, a, simd.select(valid, delta, zero))
                         x = simd.fma(products, before, local)
-                        after = simd.advance(
-                            simd.product(a), state.x, simd.last(REVERSE, local)
-                        )
+                        after = simd.advance(simd.product(a), state.x, simd.last(REVERSE, local))
                     check = simd.fma(zero, x, check)
                     shown = always if carried else valid
                     first, second = epilogue(x, value, shown, zero, advantages)
@@ -301,8 +348,18 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
                         value = simd.load1(token, values + high * by_value)
                         at_tile = State(at_tile.x, value, False, False, False)
                     state = serial(
-                        token, advantages, flags, mask, plan, row, 0, high, low, at_tile,
-                        to_advantages, to_returns,
+                        token,
+                        advantages,
+                        flags,
+                        mask,
+                        plan,
+                        row,
+                        0,
+                        high,
+                        low,
+                        at_tile,
+                        to_advantages,
+                        to_returns,
                     )
                 if streaming:
                     for t in range(low, high, n):
@@ -337,9 +394,21 @@ def columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
         ons, offs, keeps = simd.scratch(), simd.scratch(), simd.scratch()
         endings, cuttings, stops = simd.scratch(), simd.scratch(), simd.scratch()
         staged_advantages, staged_returns = simd.scratch(), simd.scratch()
-        by_reward, by_value, by_next = step(plan, REWARDS), step(plan, VALUES), step(plan, NEXT_VALUES)
-        by_final, by_end, by_cut = step(plan, FINAL_VALUES), step(plan, ENDED), step(plan, TRUNCATED)
-        by_mask, by_advantage, by_return = step(plan, MASK), step(plan, ADVANTAGES), step(plan, RETURNS)
+        by_reward, by_value, by_next = (
+            step(plan, REWARDS),
+            step(plan, VALUES),
+            step(plan, NEXT_VALUES),
+        )
+        by_final, by_end, by_cut = (
+            step(plan, FINAL_VALUES),
+            step(plan, ENDED),
+            step(plan, TRUNCATED),
+        )
+        by_mask, by_advantage, by_return = (
+            step(plan, MASK),
+            step(plan, ADVANTAGES),
+            step(plan, RETURNS),
+        )
         # Operands that are absent do not move from column to column.
         move_value, move_final = peek(plan, 4 * VALUES + 3), peek(plan, 4 * FINAL_VALUES + 3)
         move_end, move_cut = peek(plan, 4 * ENDED + 3), peek(plan, 4 * TRUNCATED + 3)
@@ -354,9 +423,18 @@ def columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
                 for column in range(inner):
                     last = simd.load1(token, line(plan, LAST_VALUES, row, column))
                     serial(
-                        token, advantages, flags, mask, plan, row, column, time, 0,
+                        token,
+                        advantages,
+                        flags,
+                        mask,
+                        plan,
+                        row,
+                        column,
+                        time,
+                        0,
                         State(0.0, last, False, False, True),
-                        line(plan, ADVANTAGES, row, column), line(plan, RETURNS, row, column),
+                        line(plan, ADVANTAGES, row, column),
+                        line(plan, RETURNS, row, column),
                     )
                 continue
             # Where the last vector of a block is not full, it overlaps the one before.

@@ -120,7 +120,9 @@ class Weights:
 
     def __call__(self, gamma: Any, lam: Any) -> Array:
         if not self._constant:
-            gamma, lam = (np.asarray(_host.view(x), np.float64) for x in (gamma, lam or 0.0))
+            gamma, lam = (
+                np.asarray(_host.view(x), np.float64) for x in (gamma, 0.0 if lam is None else lam)
+            )
             return np.concatenate(np.broadcast_arrays(*self._of(gamma, lam)), axis=1)
         last = self._last
         if last[0] != gamma or last[1] != lam:

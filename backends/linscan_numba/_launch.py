@@ -22,18 +22,19 @@ from linscan_numba._operands import array
 from linscan_numba._simd import _I64, _emits, _Emitter
 
 REWARDS, VALUES, NEXT_VALUES, LAST_VALUES, FINAL_VALUES, RETURNS, ADVANTAGES = range(7)
-"""The operands of the problem's dtype, by their rows in the plan; ``FINAL_VALUES``: where truncated."""
+"""The operands of the problem's dtype, by their rows in the plan.  ``FINAL_VALUES`` follow a
+truncated step."""
 ENDED, TRUNCATED, MASK = range(7, 10)
 """The bools."""
 WEIGHTS = 10
-"""Along time, of the next value where the trace goes on and where it ends; and of the next state."""
+"""Along time: of the next value where the trace goes on and where it ends; of the next state."""
 TIME, INNER, GIVEN, CARRIED, STREAMING = range(44, 49)
 """Numbers, after the operands.  ``GIVEN``: there are next values.  ``CARRIED``: results at masked
 steps are the state passing by."""
 
 LINES, ROWS, COLUMNS = 0, 2, 3
-"""What a kernel takes: any strides; adjoining steps; adjoining columns.  The last two are the places
-of the stride in the plan."""
+"""What a kernel takes: any strides; adjoining steps; adjoining columns.  The last two are the
+places of that stride in the plan."""
 
 BLOCK = simd.SCRATCH
 """The bytes of a block of columns."""
@@ -142,7 +143,7 @@ def write(
         if (fits >> k) & 1:
             if peek(plan, 4 * k + axis) != (size if k < ENDED else 1):
                 return -1
-            if k == RETURNS or k == ADVANTAGES:
+            if k in (RETURNS, ADVANTAGES):
                 for i in range(axis):
                     streaming = streaming and peek(plan, 4 * k + i) % 64 == 0
     poke(plan, STREAMING, 1 if streaming else 0)
