@@ -16,8 +16,10 @@ SCRIPTS = Path(__file__).parents[1] / "docs" / "benchmarks"
 def test_it_runs_and_leaves_a_table_and_figures(name: str, tmp_path: Path):
     for package in ("scipy", "numba"):
         pytest.importorskip(package)
-    command = [sys.executable, SCRIPTS / f"{name}.py", "--quick", "--save", tmp_path]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    command = [sys.executable, SCRIPTS / f"{name}.py", "--quick", "--dtype", "float32"]
+    result = subprocess.run(
+        [*command, "--save", tmp_path], capture_output=True, text=True, cwd=tmp_path
+    )
     assert result.returncode == 0, result.stderr
     table = (tmp_path / f"{name}.md").read_text()
     assert table in result.stdout
