@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from linscan import _host
 from linscan._problem import EstimatorInputs, EstimatorProblem
-from linscan._protocol import Fused
+from linscan._protocol import Fused, Kernel
 from linscan_numba import _simd, _threads
 from linscan_numba._estimator_kernels import PRESENT, columns, lines, rows
 from linscan_numba._launch import (
@@ -108,6 +108,15 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
         return tuple(results)
 
     return run
+
+
+def explain(problem: EstimatorProblem) -> Kernel:
+    """What runs a problem in one pass."""
+    p = problem
+    numbers = 2 + p.values + p.next_values + (p.truncation == "values") + (p.estimator == "gae")
+    bools = p.terminated + p.truncated + p.mask
+    moved = numbers * np.dtype(p.dtype).itemsize + bools
+    return Kernel("fused time-last" if p.inner == 1 else "fused time-first", float(moved))
 
 
 class Weights:

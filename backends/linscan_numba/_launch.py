@@ -119,7 +119,7 @@ def kernel(function: Any) -> Any:
 @jit(inline=True)
 def write(
     plan: int, axis: int, size: int, fits: int, values: Any, flags: Any, weights: Any, rule: Any
-) -> int:
+) -> Any:
     """Write the plan of a call; the units of work, or -1 if the kernel does not take the strides.
 
     Bit k of ``fits`` is set for each operand k that must have the stride.
