@@ -45,15 +45,17 @@ class Way:
     reverse: bool
     chunk: int
     wide: int
+    remote: bool
+    """Results are on a device that the host would have to wait for: none is looked at."""
     products: bool = False
     """The multipliers are products of multipliers: one that overflowed times zero is zero."""
 
     def tiles(self, time: int, rows: int) -> Iterator[tuple[slice, int]]:
         """Steps to do next, and into how many chunks to cut them."""
-        chunks = self.wide // rows if self.wide // rows >= FEW else 1
         done = 0
         while done < time:
-            n = max(1, min(chunks, (time - done) // self.chunk))
+            n = min(self.wide // rows, (time - done) // self.chunk)
+            n = n if n >= FEW else 1
             length = min(n * self.chunk, time - done)
             yield self.steps(time, done, length), n
             done += length
@@ -95,6 +97,11 @@ class Operands(NamedTuple):
         return Operands(_rows(a, rows), _rows(b, rows), cut, _rows(x, rows))
 
 
+def is_remote(x: Tensor) -> bool:
+    """Whether the host would have to wait for ``x``."""
+    return x.device.type != "cpu"
+
+
 @torch.no_grad()
 def scan(
     problem: ScanProblem, a: Any, b: Tensor, initial: Tensor | None, reset: Any, out: Any
@@ -108,8 +115,9 @@ def scan(
     reset = None if reset is None else reset.expand(-1, time, -1)
     all_steps = Operands(a.expand(-1, time, -1), b.expand(shape), reset, x)
     state = torch.zeros((outer, 1, inner), dtype=dtype, device=b.device)
-    wide = WIDE_ON_CPU if b.device.type == "cpu" else WIDE
-    way = Way(problem.reverse, problem.chunk_size or CHUNK_SIZE, wide)
+    remote = is_remote(b)
+    wide = WIDE if remote else WIDE_ON_CPU
+    way = Way(problem.reverse, problem.chunk_size or CHUNK_SIZE, wide, remote)
 
     if initial is not None:
         state.copy_(initial)
@@ -156,7 +164,7 @@ class Tile:
         for i in self.way.order(len(self.b)):
             a, b = self.a[i], self.b[i]
             cut = None if self.reset is None else self.reset[i]
-            if self.way.products and state.device.type != "cpu":
+            if self.way.products and self.way.remote:
                 cut = state == 0 if cut is None else cut | (state == 0)
             if cut is None:
                 state = torch.addcmul(b, a, state, out=out[i])
@@ -165,7 +173,7 @@ class Tile:
         return state
 
     def states_before(self, state: Tensor) -> Tensor | None:
-        """The state before each chunk; on a CPU, None if one was not finite."""
+        """The state before each chunk; None if one is not finite, where that can be seen."""
         zeros = torch.zeros_like(self.b[0])
         discard = torch.empty_like(zeros).expand_as(self.b)
         way = replace(self.way, chunk=CHUNK_SIZE, products=True)
@@ -180,7 +188,7 @@ class Tile:
 
         missed = self.run(before, discard) - states
         finite = missed.isfinite()
-        if missed.device.type != "cpu":
+        if self.way.remote:
             missed = torch.where(finite, missed, 0)
         elif not finite.all():
             return None
