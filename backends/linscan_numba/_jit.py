@@ -24,20 +24,22 @@ SOURCES = _sources()
 def jit(signature: Any = None, *, inline: bool = False, **options: Any) -> Callable[[Any], Any]:
     """``numba.njit`` without the interpreter lock and with a cache on disk.
 
+    Only with a ``signature`` can the function be called from Python, and it is compiled at once.
+    ``inline``: LLVM always inlines it, so that what is constant at a call folds away.
+
     numba finds cached code by the size and time of one source file, so it would go on using a
     kernel after a helper in another file has changed.  The digest of the whole package in the
     function's name prevents that.  Where no cache directory is writable, there is no cache.
 
-    ``inline``: always inlined by LLVM, so that what is constant at a call folds away.
-
     A kernel may close over plain data (see ``_simd.Token``) but not over other kernels: numba
     gives those a new identity in every process, and would never find the cached code.
     """
-    options = {"nogil": True, "error_model": "numpy", "forceinline": inline, **options}
+    options = {"nogil": True, "error_model": "numpy", **options}
+    if signature is None:
+        inner = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": inline}
+        return numba.njit(**options, **inner)
 
     def compiled(function: Any) -> Any:
-        if inline:
-            return numba.njit(signature, **options)(function)
         function.__qualname__ += f"-{SOURCES}"
         try:
             return numba.njit(signature, cache=True, **options)(function)

@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 import numba
+import numpy as np
 from numba import types
 
 from linscan_numba import _simd as simd
@@ -22,6 +23,7 @@ def plain(
     The operands are lines, ``reset`` one at NOWHERE where there is none.  ``fresh``: there is no
     state before the first step, whose multiplier is then not read.
     """
+    simd.outline()
     for t in range(n):
         y = simd.load1(E, b[0] + t * b[1])
         if not (fresh and t == 0) and not (
@@ -83,7 +85,7 @@ def build(direction: simd.Token, A: simd.Token, E: simd.Token, number: bool) -> 
             parts: int, a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int
         ) -> None:
             for part in numba.prange(parts):
-                _part(direction, A, E, part, parts, a, b, initial, reset, x, how)
+                _part(direction, A, E, np.int64(part), parts, a, b, initial, reset, x, how)
 
         return threaded
 

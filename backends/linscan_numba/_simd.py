@@ -379,6 +379,13 @@ def prefetch(emit: _Emitter, address: Any) -> Any:
 
 
 @_emits(lambda: (types.none,))
+def outline(emit: _Emitter) -> Any:
+    """Keep the calling function out of its own callers, which spares the compiler copies of it."""
+    emit.builder.function.attributes.add("noinline")
+    return emit.context.get_dummy_value()
+
+
+@_emits(lambda: (types.none,))
 def fence(emit: _Emitter) -> Any:
     """Wait until streamed vectors are visible to others."""
     emit.builder.fence("seq_cst")

@@ -13,6 +13,7 @@ import functools
 from typing import Any
 
 import numba
+import numpy as np
 from numba import types
 
 from linscan_numba import _simd as simd
@@ -36,6 +37,7 @@ def _block(
     a: Any, b: Any, initial: Any, reset: Any, x: Any, streamed: bool,
 ) -> None:  # fmt: skip
     """Scan ``width`` neighbouring columns."""
+    simd.outline()
     n = simd.lanes(E)
     state = simd.scratch()
     if initial[0] != NOWHERE:
@@ -127,7 +129,7 @@ def build(
             parts: int, a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int
         ) -> None:
             for part in numba.prange(parts):
-                _columns(direction, A, E, W, part, parts, a, b, initial, reset, x, how)
+                _columns(direction, A, E, W, np.int64(part), parts, a, b, initial, reset, x, how)
 
         return threaded
 

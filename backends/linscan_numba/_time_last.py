@@ -89,6 +89,7 @@ def _vectors(
 
 @jit()
 def _move(E: Any, n: int, source: int, source_step: int, target: int, target_step: int) -> None:
+    simd.outline()
     for _ in range(n):
         simd.store1(E, target, simd.load1(E, source))
         source += source_step
@@ -98,6 +99,7 @@ def _move(E: Any, n: int, source: int, source_step: int, target: int, target_ste
 @jit()
 def _move_multipliers(A: Any, n: int, a: Any, reset: Any, target: int, step: int) -> None:
     """Gather multipliers, zero where the past is reset."""
+    simd.outline()
     for t in range(n):
         w = simd.load1(A, a[0] + t * a[1])
         if reset[0] != NOWHERE and simd.load_flag(reset[0] + t * reset[1]):
@@ -108,6 +110,7 @@ def _move_multipliers(A: Any, n: int, a: Any, reset: Any, target: int, step: int
 @jit()
 def stream(E: Any, n: int, source: int, target: int) -> None:
     """Copy ``n`` elements past the caches, to any address that is a multiple of their size."""
+    simd.outline()
     size = simd.size(E)
     width = simd.lanes(E) * size
     head = min(n, (-target & (width - 1)) // size)
@@ -136,6 +139,7 @@ def _tile(
     scratch: Any,
 ) -> float:
     """Scan ``n`` steps, at most a tile, of the lines of a row; the state after them."""
+    simd.outline()
     a_step = simd.step(direction, A)
     step = simd.step(direction, E)
     back = min(0, (n - 1) * step)
@@ -169,16 +173,14 @@ def _tile(
 
 
 # Rows --------------------------------------------------------------------------------------------
+#
+# Many rows are divided over the threads.  Of few long rows each is: every thread scans a part of it
+# as if the state before were zero.  Then each later part is redone from the true state, until a
+# tile ends in the very state it ended in before: from there on every bit is what it would be
+# anyway.  Unless |a| is 1, that is soon.
 
-
-@jit(inline=True)
-def _writing(direction: Any, E: Any, x: Any, to: Any, how: int) -> int:
-    """How to write the results; ``to``: where they go."""
-    if to[2] != simd.step(direction, E):
-        return STAGED
-    if x.size * simd.size(E) >= STREAM_FROM and to[0] % simd.size(E) == 0:
-        return STREAMED
-    return STAGED if how & IN_PLACE != 0 else DIRECT
+ROWS, PARTS, SETTLING = range(3)
+"""The phases of a scan: whole rows; or parts of rows, then what has to be redone of them."""
 
 
 @jit(inline=True)
@@ -194,119 +196,73 @@ def _bounds(part: int, parts: int, n: int) -> Any:
 
 
 @jit(inline=True)
-def _before(E: Any, initial: Any, row: Any) -> float:
-    """The state before the first step of a row."""
-    return 0.0 if initial[0] == NOWHERE else np.float64(simd.load1(E, line(initial, row, 0)[0]))
-
-
-@jit()
-def _piece(
-    direction: Any, A: Any, E: Any, table: Any, steps: int, tiles: Any,
-    row: Any, operands: Any, state: float, write: int, scratch: Any, states: int,
-) -> float:  # fmt: skip
-    """Scan tiles ``tiles[0]`` to ``tiles[1]`` of a row from ``state``; the state after them.
-
-    Unless ``states`` is NOWHERE, the state after each tile goes there.
-    """
-    a, b, initial, reset, x = operands
-    length = VECTORS * simd.lanes(E)
-    for tile in range(tiles[0], tiles[1]):
-        t = tile * length
-        state = _tile(
-            direction, A, E, table, min(length, steps - t),
-            line(a, row, t), line(b, row, t), line(reset, row, t), line(x, row, t),
-            state, tile == 0 and initial[0] == NOWHERE, write, scratch,
-        )  # fmt: skip
-        if states != NOWHERE:
-            simd.store1(simd.FLOAT64, states + tile * 8, state)
-    return state
-
-
-@jit()
-def _rows(
-    kind: Any, direction: Any, A: Any, E: Any, part: int, parts: int,
-    a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int,
-) -> None:  # fmt: skip
-    """Scan one of ``parts`` parts of the rows, row after row."""
-    operands = located(direction, A, simd.scratch(), a, b, initial, reset, x, how)
-    write = _writing(direction, E, x, operands[4], how)
-    outer, steps, inner = x.shape
-    start, stop = _bounds(part, parts, outer * inner)
-    scratch = simd.scratch(), simd.scratch(), simd.scratch()
-    tiles = 0, _tiles(E, steps)
-    multipliers, _, before, _, _ = operands
-    table = _table(kind, direction, A, E, multipliers, (0, 0))
-    for r in range(start, stop):
-        row = r // inner, r % inner
-        if multipliers[1] != 0 or multipliers[3] != 0:
-            table = _table(kind, direction, A, E, multipliers, row)
-        state = _before(E, before, row)
-        _piece(direction, A, E, table, steps, tiles, row, operands, state, write, scratch, NOWHERE)
-    if write == STREAMED:
-        simd.fence()
-
-
-# Few long rows -----------------------------------------------------------------------------------
-#
-# Each thread scans a part of the row as if the state before it were zero.  Then each later part is
-# redone from the true state, until a tile ends in the very state it ended in before: from there on
-# every bit is what it would be anyway.  Unless |a| is 1, that is soon.
+def _same(x: float, y: float) -> bool:
+    """Whether two numbers have the same bits; never so if they are NaN."""
+    return x == y and math.copysign(1.0, x) == math.copysign(1.0, y)
 
 
 @jit(inline=True)
-def _place(states: Any, r: int) -> int:
-    """The address of the states of a row."""
-    return np.int64(states.ctypes.data) + r * np.int64(states.strides[0])
+def _writing(direction: Any, E: Any, x: Any, to: Any, how: int) -> int:
+    """How to write the results; ``to``: where they go."""
+    if to[2] != simd.step(direction, E):
+        return STAGED
+    if x.size * simd.size(E) >= STREAM_FROM and to[0] % simd.size(E) == 0:
+        return STREAMED
+    return STAGED if how & IN_PLACE != 0 else DIRECT
 
 
 @jit()
-def _part(
-    kind: Any, direction: Any, A: Any, E: Any, r: int, part: int, parts: int, states: Any,
+def _task(
+    kind: Any, direction: Any, A: Any, E: Any, phase: int, k: int, parts: int, states: Any,
     a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int,
 ) -> None:  # fmt: skip
-    """Scan a part of a row, from a state of zero unless it is the first part."""
-    operands = located(direction, A, simd.scratch(), a, b, initial, reset, x, how)
-    write = _writing(direction, E, x, operands[4], how)
-    _, steps, inner = x.shape
-    row = r // inner, r % inner
-    table = _table(kind, direction, A, E, operands[0], row)
-    scratch = simd.scratch(), simd.scratch(), simd.scratch()
-    _piece(
-        direction, A, E, table, steps, _bounds(part, parts, _tiles(E, steps)), row, operands,
-        _before(E, operands[2], row) if part == 0 else 0.0, write, scratch, _place(states, r),
-    )  # fmt: skip
-    if write == STREAMED:
-        simd.fence()
+    """Task ``k`` of a phase: one of ``parts`` parts of the rows; of a row; or a row to settle.
 
-
-@jit()
-def _settle(
-    kind: Any, direction: Any, A: Any, E: Any, r: int, parts: int, states: Any,
-    a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int,
-) -> None:  # fmt: skip
-    """Redo the later parts of a row from the true states, as far as that changes anything."""
+    ``states`` keeps the state after every tile of a row that is divided.
+    """
+    outer, steps, inner = x.shape
     operands = located(direction, A, simd.scratch(), a, b, initial, reset, x, how)
-    write = _writing(direction, E, x, operands[4], how)
-    _, steps, inner = x.shape
-    row = r // inner, r % inner
+    a_, b_, initial_, reset_, x_ = operands
+    fresh = initial_[0] == NOWHERE
+    write = _writing(direction, E, x, x_, how)
     scratch = simd.scratch(), simd.scratch(), simd.scratch()
-    table = _table(kind, direction, A, E, operands[0], row)
-    for part in range(1, parts):
-        first, stop = _bounds(part, parts, _tiles(E, steps))
-        state = states[r, first - 1]
-        for tile in range(first, stop):
-            former = states[r, tile]
-            state = _piece(
-                direction, A, E, table, steps, (tile, tile + 1), row, operands, state, write,
-                scratch, _place(states, r),
+    length = VECTORS * simd.lanes(E)
+    tiles = _tiles(E, steps)
+    start, end = k, k + 1
+    if phase == ROWS:
+        start, end = _bounds(k, parts, outer * inner)
+    elif phase == PARTS:
+        start, end = k // parts, k // parts + 1
+    for r in range(start, end):
+        row = r // inner, r % inner
+        if r == start or a_[1] != 0 or a_[3] != 0:
+            table = _table(kind, direction, A, E, a_, row)
+        tile, stop = 0, tiles
+        if phase == PARTS:
+            tile, stop = _bounds(k % parts, parts, tiles)
+        elif phase == SETTLING:
+            tile = _bounds(1, parts, tiles)[0]
+        state = 0.0
+        if phase == SETTLING:
+            state = states[r, tile - 1]
+        elif tile == 0 and not fresh:
+            state = np.float64(simd.load1(E, line(initial_, row, 0)[0]))
+        while tile < stop:
+            t = tile * length
+            state = _tile(
+                direction, A, E, table, min(length, steps - t),
+                line(a_, row, t), line(b_, row, t), line(reset_, row, t), line(x_, row, t),
+                state, fresh and tile == 0, write, scratch,
             )  # fmt: skip
-            if state == former and math.copysign(1.0, state) == math.copysign(1.0, former):
-                break
+            if phase != ROWS:
+                former, states[r, tile] = states[r, tile], state
+                if phase == SETTLING and _same(state, former):
+                    part = ((tile + 1) * parts - 1) // tiles
+                    tile = _bounds(part, parts, tiles)[1] - 1  # the rest of this part is right
+                    state = states[r, tile]
+            tile += 1
     if write == STREAMED:
         simd.fence()
-
-
-# Entries -----------------------------------------------------------------------------------------
 
 
 def build(
@@ -321,7 +277,11 @@ def build(
 
     @jit(arguments)
     def serial(a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int) -> None:
-        _rows(kind, direction, A, E, 0, 1, a, b, initial, reset, x, how)
+        rows, first, one = np.int64(ROWS), np.int64(0), np.int64(1)
+        states = np.empty((0, 0))
+        _task(
+            kind, direction, A, E, rows, first, one, states, a, b, initial, reset, x, how
+        )  # fmt: skip
 
     def threads() -> Any:
         @jit((types.int64, *arguments), parallel=True)
@@ -330,18 +290,15 @@ def build(
         ) -> None:
             outer, steps, inner = x.shape
             rows, tiles = outer * inner, _tiles(E, steps)
-            if rows >= 2 * parts or tiles < 4 * parts or how & IN_PLACE != 0:
-                for part in numba.prange(parts):
-                    _rows(kind, direction, A, E, part, parts, a, b, initial, reset, x, how)
-            else:
-                states = np.empty((rows, tiles))
-                for i in numba.prange(rows * parts):
-                    _part(
-                        kind, direction, A, E, i // parts, i % parts, parts, states,
+            few = rows < 2 * parts and tiles >= 4 * parts and how & IN_PLACE == 0
+            states = np.empty((rows if few else 0, tiles))
+            for phase in range(PARTS if few else ROWS, SETTLING + 1 if few else PARTS):
+                tasks = (parts, rows * parts, rows)[phase]
+                for k in numba.prange(tasks):
+                    _task(
+                        kind, direction, A, E, np.int64(phase), np.int64(k), parts, states,
                         a, b, initial, reset, x, how,
                     )  # fmt: skip
-                for r in numba.prange(rows):
-                    _settle(kind, direction, A, E, r, parts, states, a, b, initial, reset, x, how)
 
         return threaded
 
