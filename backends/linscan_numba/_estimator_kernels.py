@@ -207,6 +207,16 @@ def lines(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
 # Steps of a row side by side ----------------------------------------------------------------------
 
 
+@jit(inline=True)
+def row_weights(token: Token, plan: int, row: int) -> Any:
+    """The weights of a row in vectors, and the powers of what its state keeps."""
+    w = weights(token, plan, row, 0)
+    keep = simd.load1(FLOAT64, line(plan, WEIGHTS, row, 0) + 2 * step(plan, WEIGHTS))
+    on, cut, zero = simd.splat(token, w.on), simd.splat(token, w.cut), simd.zeros(token)
+    vectors = Weights(on, cut, simd.splat(token, w.keep), zero)
+    return vectors, simd.powers(token, REVERSE, keep), simd.power(token, keep)
+
+
 def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
     """The kernel for one column, where the steps of a row lie side by side."""
 
@@ -222,6 +232,8 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
         zero, one = simd.zeros(token), simd.splat(token, 1.0)
         never = simd.never(token)
         always = simd.invert(never)
+        weights_vary = peek(plan, 4 * WEIGHTS + 1) != 0
+        w, table, power = row_weights(token, plan, begin)
         for row in range(begin, end):
             rewards, values = line(plan, REWARDS, row, 0), line(plan, VALUES, row, 0)
             nexts = line(plan, NEXT_VALUES, row, 0) if given else values + by_value
@@ -232,16 +244,8 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
                 line(plan, ADVANTAGES, row, 0),
                 line(plan, RETURNS, row, 0),
             )
-            if row == begin or peek(plan, 4 * WEIGHTS + 1) != 0:
-                w = weights(token, plan, row, 0)
-                w = Weights(
-                    simd.splat(token, w.on),
-                    simd.splat(token, w.cut),
-                    simd.splat(token, w.keep),
-                    zero,
-                )
-                keep = simd.load1(FLOAT64, line(plan, WEIGHTS, row, 0) + 2 * step(plan, WEIGHTS))
-                table, power = simd.powers(token, REVERSE, keep), simd.power(token, keep)
+            if weights_vary:
+                w, table, power = row_weights(token, plan, row)
 
             # The last steps stay to the loop, and at least one, so that all others have a next.
             last = simd.load1(token, line(plan, LAST_VALUES, row, 0))
