@@ -84,7 +84,6 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
 
     def run(inputs: EstimatorInputs, out: tuple[Any, ...] | None) -> tuple[Any, ...]:
         foreign = not isinstance(inputs.rewards, np.ndarray)
-        x = [_host.view(y) for y in inputs] if foreign else inputs
         if out is not None:
             results = [_host.view(y) for y in out] if foreign else out
         elif small:
@@ -94,10 +93,10 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
         if work:
             operands = nothing.copy()
             for k, field in fields:
-                operands[k] = x[field]
+                operands[k] = _host.view(inputs[field]) if foreign else inputs[field]
             operands[RETURNS] = results[-1]
             operands[ADVANTAGES] = results[0]
-            rest = *operands, weights(x[-3], x[-2]), *rule
+            rest = *operands, weights(inputs.gamma, inputs.lam), *rule
             if not _threads.run(serial, threaded, work, best, axis, fits, *rest):
                 general = compiled(LINES, p.dtype, *has).address
                 _threads.run(serial, threaded, work, general, LINES, 0, *rest)
