@@ -55,8 +55,11 @@ def kind_of(a: Any, b: Any) -> Kind:
 def scan(
     a: Any, b: Any, initial: Any = None, reset: Any = None, reverse: bool = False, out: Any = None
 ) -> Any:
+    outer, time, inner = b.shape
     problem = ScanProblem(
-        *b.shape,
+        outer,
+        time,
+        inner,
         str(b.dtype),
         kind_of(a, b),
         reverse,
@@ -401,9 +404,10 @@ def test_kernels_are_found_in_the_cache(tmp_path: Path) -> None:
 def test_sixteen_bits_are_rounded_once(dtype: str, reverse: bool) -> None:
     torch = pytest.importorskip("torch")
     for shape in ((2, 1100, 1), (1, 50, 33)):
+        outer, time, inner = shape
         a, b = torch.tanh(torch.randn(shape)), torch.randn(shape)
         a, b = a.to(getattr(torch, dtype)), b.to(getattr(torch, dtype))
-        problem = ScanProblem(*shape, dtype, "full", reverse)
+        problem = ScanProblem(outer, time, inner, dtype, "full", reverse)
         x, _ = BACKEND.scan(problem, a, b, None, None, None)
         assert x.dtype == b.dtype
         exact = loop(a.float().numpy(), b.float().numpy(), reverse=reverse)

@@ -34,18 +34,20 @@ def jit(signature: Any = None, *, inline: bool = False, **options: Any) -> Calla
     A kernel may close over plain data (see ``_simd.Token``) but not over other kernels: numba
     gives those a new identity in every process, and would never find the cached code.
     """
+    njit: Any = numba.njit
     options = {"nogil": True, "error_model": "numpy", **options}
     if signature is None:
         inner = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": inline}
-        return numba.njit(**options, **inner)
+        bare: Callable[[Any], Any] = njit(**options, **inner)
+        return bare
 
     def compiled(function: Any) -> Any:
         function.__qualname__ += f"-{SOURCES}"
         try:
-            return numba.njit(signature, cache=True, **options)(function)
+            return njit(signature, cache=True, **options)(function)
         except RuntimeError as error:
             if "no locator available" not in str(error):
                 raise
-            return numba.njit(signature, **options)(function)
+            return njit(signature, **options)(function)
 
     return compiled

@@ -5,6 +5,8 @@ and ``threaded(parts, *args)``, compiled with ``parallel=True``, which calls the
 ``parts`` ranges of rows.  No bit of a result depends on which one runs.
 """
 
+# mypy: disallow-untyped-calls=False
+
 from __future__ import annotations
 
 import os
@@ -13,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+from numba.np.ufunc.parallel import threading_layer
 
 WORTHWHILE = 1 << 16
 """Elements from which on a parallel region pays where its threads wait spinning."""
@@ -43,7 +46,7 @@ def run(
     if _layer is None:
         with _start:
             result = threaded()(parts, *args)
-            _layer = numba.threading_layer()
+            _layer = threading_layer()
             return result
     if _layer != "workqueue":
         return threaded()(parts, *args)

@@ -124,20 +124,9 @@ def stream(E: Any, n: int, source: int, target: int) -> None:
 
 @jit()
 def _tile(
-    direction: Any,
-    A: Any,
-    E: Any,
-    table: Any,
-    n: int,
-    a: Any,
-    b: Any,
-    reset: Any,
-    x: Any,
-    state: float,
-    fresh: bool,
-    write: int,
-    scratch: Any,
-) -> float:
+    direction: Any, A: Any, E: Any, table: Any, n: int, a: Any, b: Any, reset: Any, x: Any,
+    state: float, fresh: bool, write: int, scratch: Any,
+) -> Any:  # fmt: skip
     """Scan ``n`` steps, at most a tile, of the lines of a row; the state after them."""
     simd.outline()
     a_step = simd.step(direction, A)
@@ -184,7 +173,7 @@ ROWS, PARTS, SETTLING = range(3)
 
 
 @jit(inline=True)
-def _tiles(E: Any, steps: int) -> int:
+def _tiles(E: Any, steps: int) -> Any:
     length = VECTORS * simd.lanes(E)
     return (steps + length - 1) // length
 
@@ -250,7 +239,9 @@ def _task(
         while tile < stop:
             t = tile * length
             state = _tile(
-                direction, A, E, table, min(length, steps - t),
+                direction, A, E,
+                table,  # pyright: ignore[reportPossiblyUnboundVariable]
+                min(length, steps - t),
                 line(a_, row, t), line(b_, row, t), line(reset_, row, t), line(x_, row, t),
                 state, fresh and tile == 0, write, scratch,
             )  # fmt: skip
