@@ -57,12 +57,16 @@ def serial(problem: EstimatorProblem, inputs: EstimatorInputs, dtype: str) -> tu
     outputs = [np.empty((p.time, *columns), dtype) for _ in range(1 + (p.estimator == "gae"))]
     for t in reversed(range(p.time)):
         valid = ~never if mask is None else mask[t]
-        ended = ended if terminated is None else ended | terminated[t]
-        cut = cut if truncated is None else cut | truncated[t]
-        n = following if next_values is None else next_values[t].astype(dtype)
+        ends = never if terminated is None else terminated[t]
+        cuts = never if truncated is None else truncated[t] & ~ends
+        flag = ends | cuts
+        ended, cut = np.where(flag, ends, ended), np.where(flag, cuts, cut)
+        states = [np.where(flag, kind(0), x) for x in states]
+        following = np.where(flag, kind(0), following)
         if p.truncation == "values":
             assert final_values is not None
-            n = np.where(cut, final_values[t].astype(dtype), n)
+            following = np.where(cuts, final_values[t].astype(dtype), following)
+        n = following if next_values is None else next_values[t].astype(dtype)
         if p.truncation == "current_value":
             assert values is not None
             n = np.where(cut, values[t].astype(dtype), n)
@@ -135,13 +139,15 @@ class Case:
             mask[0, 20:40] = False
             mask[-1, 3:19] = True
 
-        ended, cut = effective(terminated, mask), effective(truncated, mask)
         if final_values is not None:
-            final_values[~cut | ended] = np.nan
+            assert truncated is not None
+            final_values[~truncated] = np.nan
+            if terminated is not None:
+                final_values[terminated] = np.nan
         if next_values is not None:
-            next_values[ended] = np.nan
+            next_values[where_ended(terminated, truncated, mask)] = np.nan
         if mask is not None:
-            for x in (rewards, values, next_values, final_values):
+            for x in (rewards, values, next_values):
                 if x is not None and not (x is values and self.masked == "carry"):
                     x[~mask] = np.nan
 
@@ -186,17 +192,18 @@ class Case:
         return problem, inputs
 
 
-def effective(flags: Array | None, mask: Array | None) -> Any:
-    """Where flags act: a flag in a hole, on the last valid step before it."""
-    if flags is None or mask is None:
-        return np.False_ if flags is None else flags
-    moved = np.zeros_like(flags)
-    pending = np.zeros((flags.shape[0], flags.shape[2]), bool)
-    for t in reversed(range(flags.shape[1])):
-        pending = pending | flags[:, t]
-        moved[:, t] = pending & mask[:, t]
+def where_ended(terminated: Array | None, truncated: Array | None, mask: Array | None) -> Any:
+    """Where termination acts: flagged in a hole, on the last valid step before it."""
+    if terminated is None or mask is None:
+        return np.False_ if terminated is None else terminated
+    any_flag = terminated if truncated is None else terminated | truncated
+    ended = np.zeros_like(terminated)
+    pending = np.zeros((terminated.shape[0], terminated.shape[2]), bool)
+    for t in reversed(range(terminated.shape[1])):
+        pending = np.where(any_flag[:, t], terminated[:, t], pending)
+        ended[:, t] = pending & mask[:, t]
         pending = pending & ~mask[:, t]
-    return moved
+    return ended
 
 
 def run(

@@ -29,6 +29,7 @@ from linscan_numba._launch import (
     ADVANTAGES,
     BLOCK,
     CARRIED,
+    CURRENT,
     ENDED,
     FINAL_VALUES,
     GIVEN,
@@ -67,9 +68,9 @@ class State(NamedTuple):
 
     x: float
     value: float
-    """Of the nearest valid step."""
+    """What follows the valid step to come."""
     ended: bool
-    """Whether a hole since that step holds this flag: it acts on the valid step to come."""
+    """Whether a hole since the last valid step holds this flag: it acts on the one to come."""
     truncated: bool
     stopped: bool
     """Whether for this or another reason the trace does not go on from the valid step to come."""
@@ -151,6 +152,7 @@ def serial(
     masks, by_mask = line(plan, MASK, row, column), step(plan, MASK)
     by_advantage, by_return = step(plan, ADVANTAGES), step(plan, RETURNS)
     given, carried = peek(plan, GIVEN) != 0, peek(plan, CARRIED) != 0
+    current = peek(plan, CURRENT) != 0
     w = weights(token, plan, row, column)
     x, following = simd.rounded(token, state.x), state.value
     ended, truncated, stopped = state.ended, state.truncated, state.stopped
@@ -159,14 +161,19 @@ def serial(
         if mask is not None:
             valid = simd.load_flag(masks + t * by_mask)
         if flags is not None:
-            ended = ended or simd.load_flag(ends + t * by_end)
-            truncated = truncated or simd.load_flag(cuts + t * by_cut)
-            stopped = stopped or ended or truncated
+            ends_here, cut_here = (
+                simd.load_flag(ends + t * by_end),
+                simd.load_flag(cuts + t * by_cut),
+            )
+            if ends_here or cut_here:
+                ended, truncated, stopped = ends_here, cut_here, True
+                x = w.zero
+                following = w.zero if ends_here else simd.load1(token, finals + t * by_final)
         value = simd.load1(token, values + t * by_value)
         if valid:
             reward = simd.load1(token, rewards + t * by_reward)
             n = simd.load1(token, nexts + t * by_next) if given else following
-            final = simd.load1(token, finals + t * by_final)
+            final = value if current else n
             delta = prologue(reward, value, n, final, ended, truncated, w, stopped, advantages)
             x = simd.fma(w.keep, w.zero if stopped else x, delta)
             following = value
@@ -392,6 +399,7 @@ def columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
         time, inner = peek(plan, TIME), peek(plan, INNER)
         streaming = peek(plan, STREAMING) != 0
         given, carried = peek(plan, GIVEN) != 0, peek(plan, CARRIED) != 0
+        current = peek(plan, CURRENT) != 0
         size, n = simd.size(token), simd.lanes(token)
         blocks = (inner * size + BLOCK - 1) // BLOCK
         states, nearest = simd.scratch(), simd.scratch()
@@ -478,16 +486,13 @@ def columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
                     reward = simd.load(token, rewards + t * by_reward + place)
                     value = simd.load(token, values + t * by_value + column * move_value)
                     x = simd.load(token, states + here)
-                    following = simd.load(token, nearest + here)
-                    if given:
-                        following = simd.load(token, nexts + t * by_next + place)
+                    follows = simd.load(token, nearest + here)
                     w = Weights(
                         simd.load(token, ons + j * by_weight),
                         simd.load(token, offs + j * by_weight),
                         simd.load(token, keeps + j * by_weight),
                         zero,
                     )
-                    final = zero
                     valid, ended, truncated = always, never, never
                     cut = always if t == time - 1 else never
                     if mask is not None:
@@ -498,17 +503,26 @@ def columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
                     if flags is not None:
                         ends_here = simd.load_flags(token, ends + t * by_end + column * move_end)
                         cuts_here = simd.load_flags(token, cuts + t * by_cut + column * move_cut)
-                        ended = simd.either(ended, ends_here)
-                        truncated = simd.either(truncated, cuts_here)
+                        here_too = simd.either(ends_here, cuts_here)
+                        earlier_only = simd.invert(here_too)
+                        ended = simd.either(ends_here, simd.both(ended, earlier_only))
+                        truncated = simd.either(cuts_here, simd.both(truncated, earlier_only))
+                        cut = simd.either(cut, here_too)
                         final = simd.load(token, finals + t * by_final + column * move_final)
-                        cut = simd.either(cut, simd.either(ended, truncated))
+                        follows = simd.select(cuts_here, final, follows)
+                        follows = simd.select(ends_here, zero, follows)
+                        x = simd.select(here_too, zero, x)
+                    following = follows
+                    if given:
+                        following = simd.load(token, nexts + t * by_next + place)
+                    final = value if current else following
                     delta = prologue(
                         reward, value, following, final, ended, truncated, w, cut, advantages
                     )
                     new = simd.fma(w.keep, simd.select(cut, zero, x), delta)
                     x = simd.select(valid, new, x)
                     simd.store(token, states + here, x)
-                    simd.store(token, nearest + here, simd.select(valid, value, following))
+                    simd.store(token, nearest + here, simd.select(valid, value, follows))
                     if mask is not None:
                         hole = simd.invert(valid)
                         simd.store_flags(token, endings + j * n, simd.both(ended, hole))

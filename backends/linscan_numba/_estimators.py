@@ -64,7 +64,8 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
     shape, kind = (p.outer, p.time, p.inner), np.dtype(p.dtype)
     work = p.outer * p.time * p.inner
     weights = Weights(p)
-    rule = int(p.next_values), int(p.masked == "carry")
+    current = p.truncation == "current_value"
+    rule = int(p.next_values), int(p.masked == "carry"), int(current)
     given = {
         REWARDS: "rewards",
         VALUES: "values" if p.values else None,

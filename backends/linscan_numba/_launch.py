@@ -28,9 +28,9 @@ ENDED, TRUNCATED, MASK = range(7, 10)
 """The bools."""
 WEIGHTS = 10
 """Along time: of the next value where the trace goes on and where it ends; of the next state."""
-TIME, INNER, GIVEN, CARRIED, STREAMING = range(44, 49)
+TIME, INNER, GIVEN, CARRIED, CURRENT, STREAMING = range(44, 50)
 """Numbers, after the operands.  ``GIVEN``: there are next values.  ``CARRIED``: results at masked
-steps are the state passing by."""
+steps are the state passing by.  ``CURRENT``: a truncated step is followed by its own value."""
 
 LINES, ROWS, COLUMNS = 0, 2, 3
 """What a kernel takes: any strides; adjoining steps; adjoining columns.  The last two are the
@@ -137,6 +137,7 @@ def write(
     poke(plan, INNER, inner)
     poke(plan, GIVEN, rule[0])
     poke(plan, CARRIED, rule[1])
+    poke(plan, CURRENT, rule[2])
 
     streaming = outer * time * inner * size >= STREAM_FROM
     for k in range(WEIGHTS):
@@ -160,20 +161,37 @@ def entries(dtype: str) -> tuple[Any, Callable[[], Any]]:
     token = simd.ELEMENTS[dtype]
 
     def serial(  # type: ignore[no-untyped-def]
-        kernel, axis, fits, x0, x1, x2, x3, x4, x5, x6, f0, f1, f2, weights, given, carried
+        kernel, axis, fits, x0, x1, x2, x3, x4, x5, x6, f0, f1, f2, weights, given, carried, current
     ):
         plan, values, flags = simd.scratch(), (x0, x1, x2, x3, x4, x5, x6), (f0, f1, f2)
-        rule = given, carried
+        rule = given, carried, current
         units = write(plan, axis, simd.size(token), fits, values, flags, weights, rule)
         if units > 0:
             invoke(kernel, plan, 0, units)
         return units >= 0
 
     def threaded(  # type: ignore[no-untyped-def]
-        parts, kernel, axis, fits, x0, x1, x2, x3, x4, x5, x6, f0, f1, f2, weights, given, carried
+        parts,
+        kernel,
+        axis,
+        fits,
+        x0,
+        x1,
+        x2,
+        x3,
+        x4,
+        x5,
+        x6,
+        f0,
+        f1,
+        f2,
+        weights,
+        given,
+        carried,
+        current,
     ):
         plan, values, flags = simd.scratch(), (x0, x1, x2, x3, x4, x5, x6), (f0, f1, f2)
-        rule = given, carried
+        rule = given, carried, current
         units = write(plan, axis, simd.size(token), fits, values, flags, weights, rule)
         for part in numba.prange(parts):
             invoke(kernel, plan, units * part // parts, units * (part + 1) // parts)
@@ -184,7 +202,7 @@ def entries(dtype: str) -> tuple[Any, Callable[[], Any]]:
         *(array(token),) * 7,
         *(array("bool"),) * 3,
         array(simd.FLOAT64),
-        *(types.int64,) * 2,
+        *(types.int64,) * 3,
     )
     return (
         jit(types.boolean(*arguments))(serial),
