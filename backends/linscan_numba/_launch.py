@@ -15,6 +15,7 @@ from typing import Any
 import numba
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 
 from linscan_numba import _simd as simd
 from linscan_numba._jit import SOURCES, jit
@@ -62,8 +63,8 @@ def place(emit: _Emitter, plan: Any, operand: Any, x: Any) -> Any:
     builder = emit.builder
     arrays = emit.context.make_array(emit.types[2])(emit.context, builder, x)
     strides = zip(
-        numba.core.cgutils.unpack_tuple(builder, arrays.shape),
-        numba.core.cgutils.unpack_tuple(builder, arrays.strides),
+        cgutils.unpack_tuple(builder, arrays.shape),
+        cgutils.unpack_tuple(builder, arrays.strides),
         strict=True,
     )
     one, zero = ir.Constant(_I64, 1), ir.Constant(_I64, 0)

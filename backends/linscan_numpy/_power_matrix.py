@@ -115,7 +115,7 @@ def _tile(
         return
     forward = slice(None, None, -1 if reverse else 1)
     a = np.full((1, 1, 1), w, state.dtype)
-    bad = ~finite
+    bad = np.logical_not(finite)
     redone = exact(bad, a, b[:, forward], None, state, time)
     if not direct:
         np.copyto(target, y, "same_kind")
