@@ -65,7 +65,7 @@ def explain(what: Any, /, *args: Any, **kwargs: Any) -> Explanation:
     if function is scan:
         found: Any = plan_call(**bound.arguments)
     else:
-        found, _ = plan_estimate(Call(estimator=_ESTIMATORS[function], **bound.arguments))
+        found, *_ = plan_estimate(Call(estimator=_ESTIMATORS[function], **bound.arguments))
     kernel = found.explain()
     return Explanation(
         found.backend.name,

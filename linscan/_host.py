@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-PAGE = 4096
-LARGE = 1 << 20
-"""From this many bytes on, results come from one page-aligned block, for which NumPy asks the
-system for huge pages: page faults would cost more than the scan."""
+from linscan._problem import ACCUMULATE
 
-STORAGE = {"bfloat16": "uint16"}
-"""NumPy has no bfloat16: its bits travel as uint16, and the problem says what they are."""
+PAGE = 4096
+LARGE = 1 << 22
+"""From this many bytes on, results come from a page-aligned block, for which NumPy asks the system
+for huge pages: page faults would cost more than the scan."""
+
+STORAGE = {name: np.dtype(name) for name in (*ACCUMULATE, "bool") if name != "bfloat16"}
+"""What NumPy stores a dtype as."""
+STORAGE["bfloat16"] = np.dtype("uint16")  # NumPy has none: its bits travel, and the problem says so
 
 
 def is_cpu_array(x: Any) -> bool:
@@ -25,36 +30,62 @@ def is_cpu_array(x: Any) -> bool:
     return torch is not None and isinstance(x, torch.Tensor) and x.device.type == "cpu"
 
 
-def view(x: Any) -> Any:
-    """``x`` as a NumPy array over the same memory; what is not an array passes through."""
+def seen(x: Any) -> Any:
+    """``x`` as a NumPy array over the same memory where torch offers one; else ``x`` itself.
+
+    It offers none of tensors on devices, of those that require gradients, of dtypes that NumPy
+    lacks, and of lazily conjugated or negated ones.
+    """
     torch = sys.modules.get("torch")
-    if torch is None or not isinstance(x, torch.Tensor):
+    if torch is not None and isinstance(x, torch.Tensor):
+        try:
+            return x.numpy()
+        except (RuntimeError, TypeError):
+            return x
+    return x
+
+
+def view(x: Any) -> Any:
+    """``x``, in CPU memory, as a NumPy array; what is not an array passes through.
+
+    Only a lazily conjugated or negated tensor is copied.
+    """
+    if type(x) is np.ndarray:
         return x
-    x = x.detach()
+    x = seen(x)
+    if x is None or isinstance(x, (np.ndarray, np.generic, int, float, complex)):
+        return x
+    torch = sys.modules["torch"]
+    x = x.detach().resolve_conj().resolve_neg()
     if x.dtype is torch.bfloat16:
         return x.view(torch.int16).numpy().view(np.uint16)
-    return x.resolve_conj().resolve_neg().numpy() if x.is_complex() or x.is_neg() else x.numpy()
+    return x.numpy()
+
+
+def wrapper(model: Any, dtype: str) -> Callable[[NDArray[Any]], Any]:
+    """What makes a NumPy array one of ``model``'s library over the same memory."""
+    if isinstance(model, np.ndarray):
+        return np.asarray
+    torch = sys.modules["torch"]
+    if dtype == "bfloat16":
+        return lambda x: torch.from_numpy(x.view(np.int16)).view(torch.bfloat16)
+    from_numpy: Callable[[NDArray[Any]], Any] = torch.from_numpy
+    return from_numpy
 
 
 def like(x: NDArray[Any], model: Any, dtype: str) -> Any:
     """``x`` as an array of ``model``'s library over the same memory."""
-    if isinstance(model, np.ndarray):
-        return x
-    torch = sys.modules["torch"]
-    if dtype == "bfloat16":
-        return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(x)
+    return wrapper(model, dtype)(x)
 
 
-def empty(shape: tuple[int, ...], dtype: str, count: int = 1) -> list[NDArray[Any]]:
-    """``count`` uninitialised arrays, C-contiguous, from one block when they are large."""
-    kind = np.dtype(STORAGE.get(dtype, dtype))
-    size = kind.itemsize
-    for n in shape:
-        size *= n
-    if size * count < LARGE:
-        return [np.empty(shape, kind) for _ in range(count)]
-    pitch = -(-size // PAGE) * PAGE
+def empty(shape: tuple[int, ...], dtype: str, count: int = 1) -> NDArray[Any]:
+    """``count`` uninitialised arrays, each C-contiguous, along a first axis."""
+    kind = STORAGE[dtype]
+    n = prod(shape)
+    if n * kind.itemsize * count < LARGE:
+        return np.empty((count, *shape), kind)
+    pitch = -(-n * kind.itemsize // PAGE) * PAGE
     block = np.empty(pitch * count + PAGE, np.uint8)
     start = -block.ctypes.data % PAGE
-    return [np.ndarray(shape, kind, buffer=block, offset=start + i * pitch) for i in range(count)]
+    pages = block[start : start + pitch * count].view(kind)
+    return pages.reshape(count, -1)[:, :n].reshape(count, *shape)

@@ -7,9 +7,11 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from linscan._problem import EstimatorInputs, EstimatorProblem, ScanProblem
 
-Fused = Callable[[EstimatorInputs, "tuple[Any, ...] | None"], "tuple[Any, ...]"]
-"""Runs one estimator problem: ``(inputs, out) -> outputs``, each ``(outer, time, inner)``.
-``out``, when given, has one array per output, and those are what comes back."""
+Fused = Callable[[EstimatorInputs, Any], None]
+"""Runs one estimator problem: ``(inputs, out)``, everything ``(outer, time, inner)``.
+
+``out`` has one array per result, to be written.  What lies in CPU memory comes as NumPy arrays,
+whatever its library: see ``linscan._host.view``."""
 
 
 class BackendUnavailable(ImportError):

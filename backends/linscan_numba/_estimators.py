@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from linscan import _host
 from linscan._problem import EstimatorInputs, EstimatorProblem
 from linscan._protocol import Fused, Kernel
 from linscan_numba import _simd, _threads
@@ -61,7 +60,6 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
     axis = ROWS if p.inner == 1 else COLUMNS
     serial, threaded = entries(p.dtype)
     best = compiled(axis, p.dtype, *has).address
-    shape, kind = (p.outer, p.time, p.inner), np.dtype(p.dtype)
     work = p.outer * p.time * p.inner
     weights = Weights(p)
     current = p.truncation == "current_value"
@@ -81,31 +79,19 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
     adjoining += [RETURNS, ADVANTAGES] if subtracts else [RETURNS]
     fits = sum(1 << k for k in adjoining)
     nothing = [absent("bool" if k in (ENDED, TRUNCATED, MASK) else p.dtype) for k in range(WEIGHTS)]
-    small = work * kind.itemsize * (1 + subtracts) < _host.LARGE
 
-    def run(inputs: EstimatorInputs, out: tuple[Any, ...] | None) -> tuple[Any, ...]:
-        foreign = not isinstance(inputs.rewards, np.ndarray)
-        if out is not None:
-            results = [_host.view(y) for y in out] if foreign else out
-        elif small:
-            results = [np.empty(shape, kind) for _ in range(1 + subtracts)]
-        else:
-            results = _host.empty(shape, p.dtype, 1 + subtracts)
-        if work:
-            operands = nothing.copy()
-            for k, field in fields:
-                operands[k] = _host.view(inputs[field]) if foreign else inputs[field]
-            operands[RETURNS] = results[-1]
-            operands[ADVANTAGES] = results[0]
-            rest = *operands, weights(inputs.gamma, inputs.lam), *rule
-            if not _threads.run(serial, threaded, work, best, axis, fits, *rest):
-                general = compiled(LINES, p.dtype, *has).address
-                _threads.run(serial, threaded, work, general, LINES, 0, *rest)
-        if out is not None:
-            return out
-        if foreign:
-            return tuple(_host.like(y, inputs.rewards, p.dtype) for y in results)
-        return tuple(results)
+    def run(inputs: EstimatorInputs, out: Sequence[Any]) -> None:
+        if not work:
+            return
+        operands = nothing.copy()
+        for k, field in fields:
+            operands[k] = inputs[field]
+        operands[RETURNS] = out[-1]
+        operands[ADVANTAGES] = out[0]
+        rest = *operands, weights(inputs.gamma, inputs.lam), *rule
+        if not _threads.run(serial, threaded, work, best, axis, fits, *rest):
+            general = compiled(LINES, p.dtype, *has).address
+            _threads.run(serial, threaded, work, general, LINES, 0, *rest)
 
     return run
 
@@ -129,9 +115,7 @@ class Weights:
 
     def __call__(self, gamma: Any, lam: Any) -> Array:
         if not self._constant:
-            gamma, lam = (
-                np.asarray(_host.view(x), np.float64) for x in (gamma, 0.0 if lam is None else lam)
-            )
+            gamma, lam = (np.asarray(x, np.float64) for x in (gamma, 0.0 if lam is None else lam))
             return np.concatenate(np.broadcast_arrays(*self._of(gamma, lam)), axis=1)
         last = self._last
         if last[0] != gamma or last[1] != lam:

@@ -23,26 +23,29 @@ class Estimator(NamedTuple):
 
 
 class Call(NamedTuple):
-    """Everything a caller can say to an estimator; the fields are named like the parameters."""
+    """All that a caller can say to an estimator; the fields are named like the parameters.
+
+    The operands come first, in the order of :class:`EstimatorInputs`.
+    """
 
     estimator: Estimator
     rewards: Any
     values: Any = None
-    gamma: Any = None
-    lam: Any = None
     next_values: Any = None
     last_values: Any = None
-    truncation_values: Any = None
-    on_missing_bootstrap: str | None = None
     terminated: Any = None
     truncated: Any = None
+    truncation_values: Any = None
     mask: Any = None
+    gamma: Any = None
+    lam: Any = None
+    lam_returns: Any = None
+    on_missing_bootstrap: str | None = None
     lengths: Any = None
     cu_seqlens: Any = None
     axis: int = -1
     masked: Any = "zero"
     masked_reward: str = "drop"
-    lam_returns: Any = None
     out: Any = None
     out_dtype: Any = None
     backend: str = "auto"
@@ -55,8 +58,6 @@ FLAGS = ("terminated", "truncated", "mask")
 DECAYS = ("gamma", "lam", "lam_returns")
 DATA = ("rewards", *LIKE_REWARDS, "last_values")
 """What promotes to the dtype of the results."""
-GAMMA = EstimatorInputs._fields.index("gamma")
-"""The first of the decays among the inputs."""
 
 
 def promoted(call: Call) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from operator import itemgetter
+from types import NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from linscan import _arrays, _dispatch
+from linscan import _arrays, _dispatch, _host
 from linscan._check import check_axis, check_out
 from linscan._layout import Layout, kind_of, layout, operand, with_time
 from linscan._problem import ACCUMULATE, EstimatorInputs, EstimatorProblem, Kind, ScanProblem
@@ -18,7 +21,6 @@ from linscan.rl._call import (
     DATA,
     DECAYS,
     FLAGS,
-    GAMMA,
     Call,
     Estimator,
     check_arguments,
@@ -31,8 +33,8 @@ from linscan.rl._trace import Trace
 
 def estimate(call: Call) -> tuple[Any, ...]:
     """The results of a call, in the order of the estimator's outputs."""
-    plan, plain = plan_estimate(call)
-    return plan.run(plain, call)
+    plan, plain, arrays = plan_estimate(call)
+    return plan.run(plain, arrays, call)
 
 
 class Array(NamedTuple):
@@ -59,10 +61,15 @@ class EstimatorPlan(NamedTuple):
     declined: str
     """Why there is no fused pass."""
     shape: tuple[int, ...]
+    block: tuple[int, int, int]
+    """The same in three dimensions."""
     arrays: tuple[Array, ...]
     """Those of the :class:`EstimatorInputs` that are arrays."""
+    numbers: tuple[int, ...]
+    """Which of them are numbers."""
     out_copies: bool
-    detaches: bool
+    wrap: Callable[[Any], Any] | None
+    """Makes a NumPy array one of the caller's, after a fused pass over CPU memory; else None."""
 
     def explain(self) -> Kernel:
         """What would run."""
@@ -83,50 +90,47 @@ class EstimatorPlan(NamedTuple):
         )
         return kernel._replace(name=f"{kernel.name}, between elementwise passes ({self.declined})")
 
-    def run(self, call: Call, given: Call) -> tuple[Any, ...]:
-        """The results for a call that has the plan's signature, as the caller gave it."""
+    def run(self, call: Call, arrays: list[Any], given: Call) -> tuple[Any, ...]:
+        """The results for a call that has the plan's signature.
+
+        ``arrays`` are the call's own, in NumPy where that is possible; ``given`` is what it was
+        before it was put in plain terms.
+        """
         out = None if call.out is None else self._check_out(given)
-        operands = [
-            call.rewards,
-            call.values,
-            call.next_values,
-            call.last_values,
-            call.terminated,
-            call.truncated,
-            call.truncation_values,
-            call.mask,
-            call.gamma,
-            call.lam,
-            call.lam_returns,
-        ]
-        for field, view, cast, copy in self.arrays:
-            x = operands[field]
-            if self.detaches:
-                x = x.detach()
+        wrap, block, operands = self.wrap, self.block, EMPTY.copy()
+        for field in self.numbers:
+            number: Any = call[1 + field]
+            operands[field] = float(number)
+        for x, (field, view, cast, copy) in zip(arrays, self.arrays, strict=False):
+            x = call[1 + field] if wrap is None else _host.view(x)
             if cast is not None:
                 x = _arrays.native(x, cast)
             if copy is not None:
                 x = _arrays.expanded(x, copy)
             operands[field] = x.reshape(view)
-        for index in range(GAMMA, len(operands)):
-            if type(operands[index]) is int:
-                operands[index] = float(operands[index])
-        inputs = EstimatorInputs(*operands)
-        block = (self.problem.outer, self.problem.time, self.problem.inner)
-        targets = None
-        if out is not None and not self.out_copies:
-            targets = tuple(x.reshape(block) for x in out)
-        if self.fused is not None:
-            results = self.fused(inputs, targets)
+        inputs = EstimatorInputs._make(operands)
+
+        if self.fused is None:
+            results = [x.reshape(self.shape) for x in self._compose(inputs)]
+        elif out is None or self.out_copies:
+            count, dtype = len(self.estimator.outputs), self.problem.out_dtype
+            if wrap is None:
+                fresh = _arrays.empty((count, *block), call.rewards, dtype)
+            else:
+                fresh = _host.empty(block, dtype, count)
+            self.fused(inputs, fresh)
+            results = list(fresh.reshape(count, *self.shape))
+            if wrap is not None:
+                results = list(map(wrap, results))
         else:
-            results = self._compose(inputs, targets, block)
+            targets = out if wrap is None else map(_host.view, out)
+            self.fused(inputs, [x.reshape(block) for x in targets])
+            return out
         if out is None:
-            shape = self.shape
-            return tuple(x.reshape(shape) for x in results)
-        if targets is None:
-            for x, result in zip(out, results, strict=True):
-                x[...] = result.reshape(self.shape)
-        return tuple(out)
+            return tuple(results)
+        for x, result in zip(out, results, strict=True):
+            x[...] = result
+        return out
 
     def _check_out(self, given: Call) -> tuple[Any, ...]:
         out = outs(given)
@@ -137,14 +141,12 @@ class EstimatorPlan(NamedTuple):
             others[label] = x
         return tuple(out.values())
 
-    def _compose(
-        self, inputs: EstimatorInputs, out: tuple[Any, ...] | None, block: tuple[int, int, int]
-    ) -> tuple[Any, ...]:
+    def _compose(self, inputs: EstimatorInputs) -> tuple[Any, ...]:
         """Elementwise maps around the backend's scan."""
-        p, xp = self.problem, _arrays.namespace(inputs.rewards)
+        p, xp, block = self.problem, _arrays.namespace(inputs.rewards), self.block
         if 0 in block:
-            count = len(self.estimator.outputs)
-            return out or (_arrays.empty(block, inputs.rewards, p.out_dtype),) * count
+            empty = _arrays.empty(block, inputs.rewards, p.out_dtype)
+            return (empty,) * len(self.estimator.outputs)
         work = ACCUMULATE[p.dtype]
         for x in (inputs.gamma, inputs.lam, inputs.lam_returns):
             if x is not None and not _arrays.is_scalar(x) and _arrays.dtype_name(x) == "float64":
@@ -170,46 +172,64 @@ class EstimatorPlan(NamedTuple):
             stack.enter_context(np.errstate(all="ignore"))
             stack.enter_context(_no_grad(inputs.rewards))
             results = self.estimator.compose(inputs, Trace(p, inputs, scan))
-            results = tuple(_arrays.native(x, p.out_dtype) for x in results)
-            if out is None:
-                return results
-            for target, x in zip(out, results, strict=True):
-                target[...] = x
-            return out
+            return tuple(_arrays.native(x, p.out_dtype) for x in results)
 
 
+EMPTY: list[Any] = [None] * len(EstimatorInputs._fields)
 _plans: dict[Any, EstimatorPlan] = {}
 
 
-def plan_estimate(call: Call) -> tuple[EstimatorPlan, Call]:
-    """The plan of such a call, made once for each signature, and the call in the plan's terms.
+def plan_estimate(call: Call) -> tuple[EstimatorPlan, Call, list[Any]]:
+    """The plan of such a call, made once for each signature; the call in the plan's terms.
 
     A plan deals in arrays, bool flags and masks.  A call that speaks of anything else (lists,
-    numeric flags, lengths, packed sequences, a value too many) is rewritten first.
+    numeric flags, lengths, packed sequences, a value too many) is rewritten first.  The operands
+    of the result come a second time, in NumPy where that is possible.
     """
     if call.out_dtype is not None and not isinstance(call.out_dtype, str):
         call = call._replace(out_dtype=_arrays.dtype_of("out_dtype", call.out_dtype))
-    key = _signature(call)
+    key, arrays = _look(call)
     plan = _plans.get(key)
     if plan is None and not is_plain(call):
         call = normalise(call)
-        key = _signature(call)
+        key, arrays = _look(call)
         plan = _plans.get(key)
     if plan is None:
         check_arguments(call)
         if len(_plans) >= 1024:
             _plans.clear()
         plan = _plans[key] = _plan(call)
-    return plan, call
+    return plan, call, arrays
 
 
-_BY_VALUE = frozenset((type(None), str, int, Estimator))
+class Pattern:
+    """What the types of a call's fields say: which are arrays, and which are taken by value."""
+
+    def __init__(self, types: tuple[type, ...]) -> None:
+        by_value = [i for i, kind in enumerate(types) if kind in (str, int, bool)]
+        by_type = [i for i, kind in enumerate(types) if kind in (float, NoneType, Estimator)]
+        self.values = itemgetter(*by_value)
+        self.arrays = [i for i in range(len(types)) if i not in (*by_value, *by_type)]
 
 
-def _signature(call: Call) -> Any:
-    """What a plan may depend on."""
-    backend = _dispatch.resolve(call.backend)
-    return (backend, *[x if type(x) in _BY_VALUE else _arrays.signature(x) for x in call])
+_patterns: dict[tuple[type, ...], Pattern] = {}
+
+
+def _look(call: Call) -> tuple[Any, list[Any]]:
+    """What a plan may depend on, and the arrays, in NumPy where that takes no copy."""
+    types = tuple(map(type, call))
+    pattern = _patterns.get(types)
+    if pattern is None:
+        pattern = _patterns[types] = Pattern(types)
+    key = [pattern, call.estimator.name, _dispatch.resolve(call.backend), pattern.values(call)]
+    arrays = []
+    for field in pattern.arrays:
+        x: Any = call[field]
+        if types[field] is not np.ndarray:
+            x = _host.seen(x)
+        arrays.append(x)
+        key.append(_arrays.signature(x))
+    return tuple(key), arrays
 
 
 def _plan(call: Call) -> EstimatorPlan:
@@ -286,13 +306,21 @@ def _plan(call: Call) -> EstimatorPlan:
         fused=None if isinstance(fused, str) else fused,
         declined=fused if isinstance(fused, str) else "",
         shape=shape,
+        block=whole.block,
         arrays=tuple(map(array, operands)),
+        numbers=tuple(
+            i for i, name in enumerate(fields) if fields[name] is not None and name not in operands
+        ),
         out_copies=any(
             layout(shape, axis, [operand(x, len(shape))]).loops
             for x in ([] if call.out is None else outs(call).values())
             if tuple(x.shape) == shape
         ),
-        detaches=any(getattr(x, "requires_grad", False) for x in fields.values()),
+        wrap=(
+            None
+            if isinstance(fused, str) or not _host.is_cpu_array(call.rewards)
+            else _host.wrapper(call.rewards, problem.out_dtype)
+        ),
     )
 
 
