@@ -33,7 +33,8 @@ class Explanation:
     """Backends that come first, and why each was not taken."""
 
     def __str__(self) -> str:
-        chunks = "no chunks" if self.chunk_size is None else f"chunks of {self.chunk_size}"
+        size = self.chunk_size
+        chunks = "no chunks: chunk_size is ignored" if size is None else f"chunks of {size}"
         lines = [
             f"{self.backend}: {self.kernel}",
             f"{self.bytes_per_element:g} bytes per element, {chunks}",
