@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,21 @@ def _sources() -> str:
     return digest.hexdigest()[:12]
 
 
-SOURCES = _sources()
+_SOURCES = _sources()
+
+
+def name_for_cache(function: Any, signature: Any) -> None:
+    """Give a kernel a name of its own, and so a file of its own in numba's cache.
+
+    numba finds cached code by the size and time of one source file, so it would go on using a
+    kernel after a helper in another file has changed: the name holds a digest of the package.
+    And numba keeps the kernels made from one function in files that are numbered by an index, where
+    two processes that compile different ones at once may each end up with the other's code: the
+    name holds a digest of what the kernel was made with.
+    """
+    cells = tuple(cell.cell_contents for cell in function.__closure__ or ())
+    made_with = f"{_SOURCES}{signature}".encode() + pickle.dumps(cells)
+    function.__qualname__ += f"-{hashlib.sha256(made_with).hexdigest()[:16]}"
 
 
 def jit(signature: Any = None, *, inline: bool = False, **options: Any) -> Callable[[Any], Any]:
@@ -27,9 +42,7 @@ def jit(signature: Any = None, *, inline: bool = False, **options: Any) -> Calla
     Only with a ``signature`` can the function be called from Python, and it is compiled at once.
     ``inline``: LLVM always inlines it, so that what is constant at a call folds away.
 
-    numba finds cached code by the size and time of one source file, so it would go on using a
-    kernel after a helper in another file has changed.  The digest of the whole package in the
-    function's name prevents that.  Where no cache directory is writable, there is no cache.
+    Where no cache directory is writable, there is no cache.
 
     A kernel may close over plain data (see ``_simd.Token``) but not over other kernels: numba
     gives those a new identity in every process, and would never find the cached code.
@@ -42,7 +55,7 @@ def jit(signature: Any = None, *, inline: bool = False, **options: Any) -> Calla
         return bare
 
     def compiled(function: Any) -> Any:
-        function.__qualname__ += f"-{SOURCES}"
+        name_for_cache(function, signature)
         try:
             return njit(signature, cache=True, **options)(function)
         except RuntimeError as error:

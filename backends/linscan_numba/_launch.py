@@ -18,7 +18,7 @@ from numba import types
 from numba.core import cgutils
 
 from linscan_numba import _simd as simd
-from linscan_numba._jit import SOURCES, jit
+from linscan_numba._jit import jit, name_for_cache
 from linscan_numba._operands import array
 from linscan_numba._simd import _I64, _emits, _Emitter
 
@@ -108,7 +108,7 @@ def invoke(emit: _Emitter, kernel: Any, plan: Any, begin: Any, end: Any) -> Any:
 def kernel(function: Any) -> Any:
     """``function(plan, begin, end)``, which does some of a problem's units of work, compiled."""
     signature = types.void(types.int64, types.int64, types.int64)
-    function.__qualname__ += f"-{SOURCES}"
+    name_for_cache(function, signature)
     try:
         return numba.cfunc(signature, cache=True, error_model="numpy")(function)
     except RuntimeError as error:
