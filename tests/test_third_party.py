@@ -27,7 +27,8 @@ def environment(tmp_path: Path) -> dict[str, str]:
     lines = [f"{name} = {value}" for name, value in points.items()]
     (info / "entry_points.txt").write_text("\n".join([f"[{group}]", *lines, ""]))
     path = [str(tmp_path), str(TOY), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+    python_path = os.pathsep.join(filter(None, path))
+    return {**os.environ, "PYTHONPATH": python_path, "PYTEST_ADDOPTS": ""}
 
 
 def run(environment: dict[str, str], folder: Path, *command: str) -> tuple[int, str]:
