@@ -85,8 +85,9 @@ class Backend(Protocol):
 
         - ``x`` is ``(outer, time, inner)``; ``final`` is ``(outer, 1, inner)``, or None when
           ``problem.final`` is false.
-        - ``x`` is ``out`` if that is given (it may be ``b`` itself: in place), else fresh and
-          contiguous, of ``b``'s library and device.  Nothing else is written.
+        - ``x`` is ``out`` if that is given, else fresh and contiguous, of ``b``'s library and
+          device.  ``out`` may be another view of all of ``b``'s memory: in place.  Nothing else is
+          written.
         - With no ``initial`` the first multiplier is not read; at a reset neither the multiplier
           nor the past is.  Elsewhere the arithmetic is that of the loop: 0 * inf is NaN.
         - A product of multipliers that overflows while the state is zero must not make a NaN that

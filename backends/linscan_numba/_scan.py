@@ -59,10 +59,10 @@ def scan(
     """As :class:`linscan._protocol.Backend` says."""
     dtype = problem.dtype
     shape = problem.outer, problem.time, problem.inner
-    how = IN_PLACE if out is b else 0
     number = problem.a == "scalar"
     b_ = _host.view(b)
     x = _host.empty(shape, dtype)[0] if out is None else _host.view(out)
+    how = IN_PLACE if out is not None and np.may_share_memory(x, b_) else 0
     before = _host.view(initial)
     operands = [b_, x]
     a_: Any
