@@ -74,12 +74,26 @@ def signature(x: Any) -> Any:
         return kind
     if is_torch(x):
         try:
-            return x.dtype, x.shape, x.stride(), x.device, x.requires_grad
+            own = x.dtype, x.shape, x.stride(), x.device, x.requires_grad
         except RuntimeError:
             return x.layout
+        return own if x.dtype.is_floating_point else (*own, default_float())
     if isinstance(x, (tuple, list)):
         return tuple(map(signature, x))
     return kind, getattr(x, "dtype", None), getattr(x, "shape", None), getattr(x, "strides", None)
+
+
+def default_float() -> Any:
+    """What torch makes of integers and bools."""
+    return sys.modules["torch"].get_default_dtype()
+
+
+def real(name: str, x: Any) -> float:
+    """A Python number as a float; ValueError if it is too large for one."""
+    try:
+        return float(x)
+    except OverflowError:
+        raise ValueError(f"{name} is too large for a float") from None
 
 
 def place(x: Any) -> str:
@@ -129,9 +143,9 @@ def promote(**named: Any) -> str:
         for x in operands[1:]:
             shape = (1,) if any(getattr(y, "ndim", 0) for y in (result, x)) else ()
             result = torch.empty(shape, dtype=torch.result_type(result, x), device="meta")
-        dtype = result.dtype if not is_scalar(result) else torch.get_default_dtype()
+        dtype = result.dtype if not is_scalar(result) else default_float()
         if not (dtype.is_floating_point or dtype.is_complex):
-            dtype = torch.get_default_dtype()
+            dtype = default_float()
         return str(dtype).removeprefix("torch.")
     name = str(np.result_type(*(x if is_scalar(x) else x.dtype for x in operands)).name)
     return name if name in ACCUMULATE else "float64"

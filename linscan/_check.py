@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from linscan import _host
-from linscan._arrays import dtype_name, is_number_dtype, is_scalar, is_torch, place
+from linscan._arrays import dtype_name, is_number_dtype, is_scalar, is_torch, namespace, place
 
 Check = Literal["auto", "full", "off"]
 
@@ -40,9 +40,14 @@ def check_options(axis: int, chunk_size: int | None, check: Check) -> tuple[int,
         chunk_size = integer("chunk_size", chunk_size)
         if chunk_size < 1:
             raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")
-    if check not in ("auto", "full", "off"):
-        raise ValueError(f"check must be 'auto', 'full' or 'off', not {check!r}")
+    one_of("check", check, ("auto", "full", "off"))
     return axis, chunk_size
+
+
+def one_of(name: str, value: Any, allowed: tuple[str | None, ...]) -> None:
+    """ValueError unless the value is one of these."""
+    if not (value is None or isinstance(value, str)) or value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
 
 
 def check_axis(axis: int, rank: int, of: str) -> int:
@@ -113,8 +118,11 @@ def at(name: str, position: tuple[int, ...]) -> str:
 
 def first_true(condition: Any) -> tuple[int, ...] | None:
     """The index of the first true element, or None."""
-    found = np.argwhere(_host.view(condition))
-    return tuple(int(i) for i in found[0]) if len(found) else None
+    xp = namespace(condition)
+    if not bool(xp.any(condition)):
+        return None
+    first = int(xp.argmax(xp.reshape(xp.astype(condition, xp.uint8), (-1,))))
+    return tuple(map(int, np.unravel_index(first, tuple(condition.shape))))
 
 
 def binary(name: str, x: Any, check: bool) -> Any:
@@ -133,11 +141,16 @@ def binary(name: str, x: Any, check: bool) -> Any:
 
 
 def refuse_nan(name: str, x: Any, where: Any = None) -> None:
-    """ValueError with the first position (among those where read) that holds NaN."""
+    """ValueError with the first position, among those where it is read, that holds NaN."""
     if x is None:
         return
     if is_scalar(x):
-        x, where = np.asarray(x), None
-    position = first_true(x != x if where is None else (x != x) & where)
+        if x != x:
+            raise ValueError(f"{name} is NaN (check='full')")
+        return
+    bad = x != x
+    position = first_true(bad if where is None else bad & where)
     if position is not None:
+        own = position[len(position) - x.ndim :]
+        position = tuple(0 if n == 1 else i for i, n in zip(own, x.shape, strict=True))
         raise ValueError(f"{at(name, position)} is NaN (check='full')")

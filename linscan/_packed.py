@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from linscan import _arrays, _host
+from linscan import _arrays
 from linscan._arrays import dtype_name, is_scalar, is_torch, namespace
+from linscan._call import ScanCall
 from linscan._check import (
-    Check,
     binary,
     check_axis,
     check_broadcast,
@@ -30,12 +30,15 @@ class Segments(NamedTuple):
     """With the empty ones."""
 
 
-def segments(cu_seqlens: Any, time: int, model: Any, check: bool) -> Segments:
-    """The segments ``[cu_seqlens[i], cu_seqlens[i + 1])`` of a time axis that long."""
+def segments(cu_seqlens: Any, time: int, name: str, model: Any, check: bool) -> Segments:
+    """The segments ``[cu_seqlens[i], cu_seqlens[i + 1])`` of a time axis that long.
+
+    ``model``, named ``name``, is the array that is packed.
+    """
     offsets = _arrays.as_array("cu_seqlens", cu_seqlens)
     if not is_torch(offsets) and is_torch(model):
         offsets = namespace(model).asarray(offsets, device=model.device)
-    check_same_place(cu_seqlens=offsets, data=model)
+    check_same_place(**{name: model}, cu_seqlens=offsets)
     if offsets.ndim != 1 or offsets.shape[0] < 1:
         raise ValueError(
             f"cu_seqlens must be one-dimensional and hold n + 1 offsets, but has shape "
@@ -44,7 +47,7 @@ def segments(cu_seqlens: Any, time: int, model: Any, check: bool) -> Segments:
     if not dtype_name(offsets).removeprefix("u").startswith("int"):
         raise TypeError(f"cu_seqlens must be integers, not {dtype_name(offsets)}")
     if check:
-        _check_offsets(np.asarray(_host.view(offsets)).astype(np.int64), time)
+        _check_offsets(np.asarray(offsets.tolist(), np.int64), time)
     xp = namespace(offsets)
     offsets = xp.astype(offsets, xp.int64)
     start, stop = offsets[:-1], offsets[1:]
@@ -74,21 +77,16 @@ def along(axis: int, steps: Any, shape: tuple[int, ...], model: Any) -> Any:
     return marks.reshape(tuple(n if i == axis else 1 for i, n in enumerate(shape)))
 
 
-class PackedScan(NamedTuple):
-    """A packed scan as a plain one: segments are cut by resets, and initial states are folded in.
+class Packed(NamedTuple):
+    """How the result of a plain scan is read as that of packed sequences."""
 
-    ``out`` is None where the plain scan cannot write into it, since it works in another dtype.
-    """
-
-    a: Any
-    b: Any
-    reset: Any
-    out: Any
     parts: Segments
     ends: Any
+    """The last step of each segment, in the order of the scan."""
     axis: int
     dtype: str
     state: Any
+    """The initial state of each; None is zero."""
 
     def results(self, x: Any, out: Any) -> tuple[Any, Any]:
         """``(x, final)`` as the caller wants them."""
@@ -103,36 +101,27 @@ class PackedScan(NamedTuple):
         return x, final
 
 
-def pack(
-    a: Any,
-    b: Any,
-    initial: Any,
-    axis: int,
-    reverse: bool,
-    reset: Any,
-    cu_seqlens: Any,
-    out: Any,
-    check: Check,
-) -> PackedScan:
-    """The plain scan that a packed one amounts to."""
+def pack(call: ScanCall, cu_seqlens: Any) -> tuple[ScanCall, Packed]:
+    """The plain scan that a packed one amounts to, and how to read its result."""
+    a, b, initial, reset, out = call.a, call.b, call.initial, call.reset, call.out
     shape = _arrays.broadcast_shape(a, b)
-    axis = check_axis(axis, len(shape), "the result")
+    axis = check_axis(call.axis, len(shape), "the result")
     dtype = _arrays.promote(a=a, b=b, initial=initial)
-    parts = segments(cu_seqlens, shape[axis], b, looks_at_data(check, b))
-    begins, ends = (parts.last, parts.first) if reverse else (parts.first, parts.last)
+    parts = segments(cu_seqlens, shape[axis], "b", b, looks_at_data(call.check, b))
+    begins, ends = (parts.last, parts.first) if call.reverse else (parts.first, parts.last)
     cuts = along(axis, begins, shape, b)
     if reset is not None:
         check_broadcast("reset", reset, shape, "the result")
-        reset = binary("reset", reset, looks_at_data(check, reset))
+        reset = binary("reset", reset, looks_at_data(call.check, reset))
         cuts = cuts | reset
     if initial is None:
-        return PackedScan(a, b, cuts, out, parts, ends, axis, dtype, None)
+        packed = Packed(parts, ends, axis, dtype, None)
+        return call._replace(reset=cuts, return_final=False), packed
 
     states = (parts.total, *shape[:axis], *shape[axis + 1 :])
     check_broadcast("initial", initial, states, "the segments, then the other axes")
     if out is not None:
-        inputs = {"a": a, "b": None if out is b else b, "initial": initial, "reset": reset}
-        check_out("out", out, shape, dtype, inputs)
+        check_out("out", out, shape, dtype, call.inputs)
     xp, work = namespace(b), ACCUMULATE[dtype]
     state = xp.broadcast_to(_arrays.native(initial, work), states)
 
@@ -149,5 +138,12 @@ def pack(
     xp.moveaxis(folded, axis, 0)[begins] = joined
     if not is_scalar(a):
         a = _arrays.native(a, work)
-    target = out if work == dtype else None
-    return PackedScan(a, folded, cuts, target, parts, ends, axis, dtype, state)
+    plain = call._replace(
+        a=a,
+        b=folded,
+        initial=None,
+        reset=cuts,
+        return_final=False,
+        out=out if work == dtype else None,
+    )
+    return plain, Packed(parts, ends, axis, dtype, state)

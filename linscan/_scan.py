@@ -5,17 +5,14 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from linscan import _arrays, _dispatch
 from linscan._arrays import is_scalar
+from linscan._call import ScanCall
 from linscan._check import (
     Check,
     binary,
-    boolean,
     check_axis,
     check_broadcast,
-    check_options,
     check_out,
     check_same_place,
     looks_at_data,
@@ -23,7 +20,7 @@ from linscan._check import (
 )
 from linscan._host import is_cpu_array
 from linscan._layout import Layout, in_the_way, kind_of, layout, operand, with_time
-from linscan._packed import pack
+from linscan._packed import along, pack
 from linscan._problem import Kind, ScanProblem
 from linscan._protocol import Backend, BackendUnsupported, Kernel
 
@@ -98,73 +95,21 @@ def scan(
     >>> linscan.scan(np.array([2.0, 3.0]), np.array([1.0, 1.0]), reverse=True)
     array([3., 1.])
     """
-    axis, chunk_size = check_options(axis, chunk_size, check)
-    reverse, return_final = boolean("reverse", reverse), boolean("return_final", return_final)
-    a, b, initial, reset, out = operands(a, b, initial, reset, out)
+    call = ScanCall(
+        a, b, initial, axis, reverse, reset, return_final, out, backend, chunk_size, check
+    ).checked()
     if cu_seqlens is None:
-        plan = plan_scan(
-            a, b, initial, axis, reverse, reset, return_final, out, backend, chunk_size, check
-        )
-        x, final = plan.run(a, b, initial, reset, out, check)
+        x, final = plan_scan(call).run(call)
     else:
-        packed = pack(a, b, initial, axis, reverse, reset, cu_seqlens, out, check)
-        a, b, reset, target = packed.a, packed.b, packed.reset, packed.out
-        plan = plan_scan(
-            a, b, None, axis, reverse, reset, False, target, backend, chunk_size, check
-        )
-        x, final = packed.results(plan.run(a, b, None, reset, target, check)[0], out)
+        plain, packed = pack(call, cu_seqlens)
+        x, final = packed.results(plan_scan(plain).run(plain)[0], call.out)
     return (x, final) if return_final else x
 
 
-def plan_call(
-    a: Any,
-    b: Any,
-    initial: Any,
-    *,
-    axis: int,
-    reverse: bool,
-    reset: Any,
-    cu_seqlens: Any,
-    return_final: bool,
-    out: Any,
-    backend: str,
-    chunk_size: int | None,
-    check: Check,
-) -> ScanPlan:
+def plan_call(*, cu_seqlens: Any, **arguments: Any) -> ScanPlan:
     """What :func:`scan` would do with these arguments."""
-    axis, chunk_size = check_options(axis, chunk_size, check)
-    reverse, return_final = boolean("reverse", reverse), boolean("return_final", return_final)
-    a, b, initial, reset, out = operands(a, b, initial, reset, out)
-    if cu_seqlens is not None:
-        packed = pack(a, b, initial, axis, reverse, reset, cu_seqlens, out, check)
-        a, b, initial, reset, out = packed.a, packed.b, None, packed.reset, packed.out
-    return plan_scan(
-        a, b, initial, axis, reverse, reset, return_final, out, backend, chunk_size, check
-    )
-
-
-def operands(a: Any, b: Any, initial: Any, reset: Any, out: Any) -> tuple[Any, ...]:
-    """Everything but None and a number for ``a`` as an array of one library."""
-    given = b
-    if not is_scalar(a):
-        a = (
-            a.item()
-            if isinstance(a, np.generic) and _arrays.is_torch(b)
-            else _arrays.as_array("a", a)
-        )
-    if is_scalar(b):
-        if is_scalar(a):
-            raise ValueError("a and b are both numbers: a scan needs an axis of time")
-        b = _arrays.filled((), b, a, _arrays.promote(a=a, b=b))
-    else:
-        b = _arrays.as_array("b", b)
-    if initial is not None:
-        initial = _arrays.array_like("initial", initial, b)
-    if reset is not None:
-        reset = _arrays.array_like("reset", reset, b)
-    if out is not None:
-        out = b if out is given else _arrays.target("out", out)
-    return a, b, initial, reset, out
+    call = ScanCall(**arguments).checked()
+    return plan_scan(call if cu_seqlens is None else pack(call, cu_seqlens)[0])
 
 
 class ScanPlan(NamedTuple):
@@ -187,16 +132,14 @@ class ScanPlan(NamedTuple):
         """What would run."""
         return self.backend.explain(self.problem)
 
-    def run(
-        self, a: Any, b: Any, initial: Any, reset: Any, out: Any, check: Check
-    ) -> tuple[Any, Any]:
-        """The scan of operands that have the plan's signature."""
+    def run(self, call: ScanCall) -> tuple[Any, Any]:
+        """``(x, final)`` of a call that has the plan's signature."""
+        a, b, initial, reset, out = call.a, call.b, call.initial, call.reset, call.out
         problem, whole = self.problem, self.layout
         if self.differentiates:
             _refuse_gradients()
         if out is not None:
-            inputs = {"a": a, "b": None if out is b else b, "initial": initial, "reset": reset}
-            check_out("out", out, whole.shape, problem.dtype, inputs)
+            check_out("out", out, whole.shape, problem.dtype, call.inputs)
         if problem.a == "scalar":
             a = a if is_scalar(a) else a.item()
         elif self.casts:
@@ -206,11 +149,11 @@ class ScanPlan(NamedTuple):
         if initial is not None:
             initial = with_time(_arrays.native(initial, problem.dtype), len(whole.shape), self.axis)
         if reset is not None:
-            reset = binary("reset", reset, looks_at_data(check, reset))
-        if check == "full":
-            refuse_nan("a", a, None if reset is None else ~reset)
-            refuse_nan("b", b)
-            refuse_nan("initial", initial)
+            reset = binary("reset", reset, looks_at_data(call.check, reset))
+        if call.check == "full":
+            refuse_nan("a", call.a, self._reads_multiplier(b, reset, call))
+            refuse_nan("b", call.b)
+            refuse_nan("initial", call.initial)
         target = out
         if self.copies:
             a, b, initial, reset, target = self._expand(a, b, initial, reset, out)
@@ -231,6 +174,12 @@ class ScanPlan(NamedTuple):
         elif target is None:
             out[...] = x.reshape(whole.shape)
         return out, None if final is None else final.reshape(self.state_shape)
+
+    def _reads_multiplier(self, b: Any, reset: Any, call: ScanCall) -> Any:
+        """Where the multiplier is read: not at a reset, nor at the first step of a zero state."""
+        first = [] if call.initial is not None else [-1 if call.reverse else 0]
+        unread = along(self.axis, first if self.problem.time else [], self.layout.shape, b)
+        return ~unread if reset is None else ~(unread | reset)
 
     def _blocks(self, a: Any, b: Any, initial: Any, reset: Any, out: Any) -> tuple[Any, Any]:
         """One backend call per block, into one result."""
@@ -273,58 +222,20 @@ class ScanPlan(NamedTuple):
 _plans: dict[Any, ScanPlan] = {}
 
 
-def plan_scan(
-    a: Any,
-    b: Any,
-    initial: Any,
-    axis: int,
-    reverse: bool,
-    reset: Any,
-    return_final: bool,
-    out: Any,
-    backend: str,
-    chunk_size: int | None,
-    check: Check,
-) -> ScanPlan:
+def plan_scan(call: ScanCall) -> ScanPlan:
     """The plan of a call without packed sequences: made once for each signature."""
-    signature = _arrays.signature
-    backend = _dispatch.resolve(backend)
-    key = (
-        signature(a),
-        signature(b),
-        signature(initial),
-        signature(reset),
-        signature(out),
-        axis,
-        reverse,
-        return_final,
-        backend,
-        chunk_size,
-        check,
-    )
+    backend = _dispatch.resolve(call.backend)
+    key = backend, call.signature()
     plan = _plans.get(key)
     if plan is None:
         if len(_plans) >= 1024:
             _plans.clear()
-        plan = _plans[key] = _plan(
-            a, b, initial, axis, reverse, reset, return_final, out, backend, chunk_size, check
-        )
+        plan = _plans[key] = _plan(call._replace(backend=backend))
     return plan
 
 
-def _plan(
-    a: Any,
-    b: Any,
-    initial: Any,
-    axis: int,
-    reverse: bool,
-    reset: Any,
-    return_final: bool,
-    out: Any,
-    backend: str,
-    chunk_size: int | None,
-    check: Check,
-) -> ScanPlan:
+def _plan(call: ScanCall) -> ScanPlan:
+    a, b, initial, reset, out = call.a, call.b, call.initial, call.reset, call.out
     named = {
         "a": None if is_scalar(a) else a,
         "b": b,
@@ -337,7 +248,7 @@ def _plan(
     dtype = _arrays.promote(a=a, b=b, initial=initial)
     shape = _arrays.broadcast_shape(a, b)
     rank = len(shape)
-    axis = check_axis(axis, rank, "the result")
+    axis = check_axis(call.axis, rank, "the result")
     rest = shape[:axis] + shape[axis + 1 :]
     if reset is not None:
         check_broadcast("reset", reset, shape, "the result")
@@ -374,14 +285,14 @@ def _plan(
         inner=inner,
         dtype=dtype,
         a=kind,
-        reverse=bool(reverse),
+        reverse=call.reverse,
         reset=reset is not None,
         initial=initial is not None,
-        final=bool(return_final),
-        chunk_size=chunk_size,
+        final=call.return_final,
+        chunk_size=call.chunk_size,
     )
     arrays = [x for x in named.values() if x is not None]
-    chosen = _dispatch.choose(backend, arrays, lambda candidate: candidate.supports(problem))
+    chosen = _dispatch.choose(call.backend, arrays, lambda candidate: candidate.supports(problem))
 
     def view(name: str) -> tuple[int, int, int]:
         if name not in steps:
@@ -400,7 +311,7 @@ def _plan(
         state_shape=rest,
         casts=any(not is_scalar(x) and _arrays.needs_cast(x, dtype) for x in promoting),
         copies=frozenset(copies),
-        differentiates=any(getattr(x, "requires_grad", False) for x in arrays),
+        differentiates=any(getattr(x, "requires_grad", False) for x in promoting),
     )
 
 

@@ -978,7 +978,7 @@ def test_numpy_has_no_bfloat16(xp: Any):
         "on_degenerate is misspelt",
         lambda xp: linscan.whiten(xp.ones(3), on_degenerate="warn"),
         ValueError,
-        r"^on_degenerate must be 'zero' or 'raise', not 'warn'",
+        r"^on_degenerate must be one of 'zero', 'raise', not 'warn'",
     ),
     (
         "too few to whiten",
@@ -1111,3 +1111,47 @@ def test_in_place_on_a_memory_map(tmp_path: Any):
     x[:] = 1.0
     linscan.scan(0.5, x, out=x)
     assert x.tolist() == [1.0, 1.5, 1.75]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: linscan.scan(10**400, np.ones(3)), "^a is too large"),
+        (lambda: linscan.gae([1.0], [1.0], gamma=10**400, lam=1.0), "^gamma is too large"),
+        (lambda: linscan.scan(1.0, np.ones(3), check=np.ones(3)), "^check must be one of"),
+        (
+            lambda: linscan.gae([1.0], [1.0], gamma=1.0, lam=1.0, masked=np.ones(3)),
+            "^masked must be one of",
+        ),
+        (lambda: linscan.whiten(np.ones(3), on_degenerate=np.ones(3)), "^on_degenerate must be"),
+        (lambda: linscan.whiten(np.ones(3), eps=float("inf")), "^eps must be a finite number"),
+    ],
+)
+def test_options_of_outlandish_kinds(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_nan_that_is_never_read_passes_the_full_check() -> None:
+    nan = float("nan")
+    options: dict[str, Any] = {"check": "full"}
+    assert linscan.scan([nan, 0.5, 0.5], [1.0, 1, 1], **options).tolist() == [1, 1.5, 1.75]
+    assert linscan.scan([0.5, nan], [1.0, 1], reverse=True, **options).tolist() == [1.5, 1]
+    cut = linscan.scan([0.5, nan], [1.0, 1], 2.0, reset=[False, True], **options)
+    assert cut.tolist() == [2, 1]
+    over: dict[str, Any] = {"gamma": 1.0, "lam": 1.0, "terminated": [1, 0], "check": "full"}
+    given = linscan.td_lambda([1.0, 1.0], next_values=[nan, 2.0], **over)
+    assert given.tolist() == [1, 3]
+    both = linscan.gae(
+        [1.0, 1.0], [0.0, 0.0], truncated=[1, 0], truncation_values=[nan, nan], **over
+    )
+    assert both.advantages.tolist() == [1, 1]
+
+
+def test_no_warning_from_rewards_that_are_infinite() -> None:
+    inf = float("inf")
+    x = linscan.discounted_returns(
+        [1.0, inf, -inf, 1.0], gamma=1.0, mask=[1, 0, 0, 1], masked_reward="to_previous_valid"
+    )
+    assert np.isnan(x[0])
+    assert x[3] == 1

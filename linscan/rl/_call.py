@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from linscan import _arrays
-from linscan._check import check_axis, check_broadcast, check_options, check_same_place
+from linscan._check import check_axis, check_broadcast, check_options, check_same_place, one_of
 from linscan._problem import ACCUMULATE, EstimatorInputs
 from linscan.rl._trace import Trace
 
@@ -81,9 +81,9 @@ def check_arguments(call: Call) -> None:
     """Raise for arguments that do not go together, or do not fit; looks at no data."""
     name, has_values = call.estimator.name, call.values is not None
     check_options(call.axis, call.chunk_size, call.check)
-    _one_of("masked", call.masked, ("zero", "carry"))
-    _one_of("masked_reward", call.masked_reward, ("drop", "raise", "to_previous_valid"))
-    _one_of("on_missing_bootstrap", call.on_missing_bootstrap, (None, "zero", "current_value"))
+    one_of("masked", call.masked, ("zero", "carry"))
+    one_of("masked_reward", call.masked_reward, ("drop", "raise", "to_previous_valid"))
+    one_of("on_missing_bootstrap", call.on_missing_bootstrap, (None, "zero", "current_value"))
     check_same_place(**{n: getattr(call, n) for n in (*DATA, *FLAGS)})
     rank = call.rewards.ndim
     if rank == 0:
@@ -177,8 +177,3 @@ def check_arguments(call: Call) -> None:
     if call.out is not None:
         for label, x in outs(call).items():
             check_same_place(rewards=call.rewards, **{label: _arrays.target(label, x)})
-
-
-def _one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from linscan import _arrays, _packed
+from linscan._call import ScanCall
 from linscan._check import (
     at,
     binary,
@@ -47,6 +48,11 @@ def is_plain(call: Call) -> bool:
 
 def normalise(call: Call) -> Call:
     """The same call in the words of a plan: arrays, bool flags and masks."""
+    with np.errstate(all="ignore"):
+        return _normalised(call)
+
+
+def _normalised(call: Call) -> Call:
     axis, chunk_size = check_options(call.axis, call.chunk_size, call.check)
     call = _as_arrays(call._replace(axis=axis, chunk_size=chunk_size))
     check_arguments(call)
@@ -115,7 +121,7 @@ def _as_arrays(call: Call) -> Call:
         if _arrays.is_scalar(x):
             if isinstance(x, (bool, complex)):
                 raise TypeError(f"{name} must be a real number or an array of them, not {x!r}")
-            return float(x)
+            return _arrays.real(name, x)
         return _arrays.as_array(name, x)
 
     lengths = call.lengths
@@ -167,7 +173,7 @@ def _unpack(call: Call, axis: int, check: bool) -> Call:
     """The end of a segment as a flag: a termination, or a truncation that has a value."""
     rewards = call.rewards
     xp = _arrays.namespace(rewards)
-    parts = _packed.segments(call.cu_seqlens, rewards.shape[axis], rewards, check)
+    parts = _packed.segments(call.cu_seqlens, rewards.shape[axis], "rewards", rewards, check)
     ends = _packed.along(axis, parts.last, tuple(rewards.shape), rewards)
     call = call._replace(cu_seqlens=None)
     if call.next_values is not None:
@@ -197,8 +203,10 @@ def _value_at_flags(call: Call, axis: int) -> Any:
     """The value of the step that a flag acts on: on a masked step, the last valid one before it."""
     if call.mask is None:
         return call.values
-    mask = _arrays.namespace(call.rewards).broadcast_to(call.mask, call.rewards.shape)
-    return _scan_here(call, axis, call.values, mask, reverse=False)
+    xp = _arrays.namespace(call.rewards)
+    mask = xp.broadcast_to(call.mask, call.rewards.shape)
+    held = xp.where(mask, call.values, 0)
+    return _sum_until(call, axis, held, mask, reverse=False)
 
 
 def _masked_rewards(call: Call, axis: int) -> Call:
@@ -216,7 +224,7 @@ def _masked_rewards(call: Call, axis: int) -> Call:
     rewards = _arrays.native(rewards, ACCUMULATE[promoted(call)])
     cut = _either(call.terminated, call.truncated)
     stop = mask if cut is None else mask | cut
-    held = _scan_here(call, axis, xp.where(mask, 0, rewards), stop, reverse=True, a=1.0)
+    held = _sum_until(call, axis, xp.where(mask, 0, rewards), stop, reverse=True)
     after = xp.moveaxis(xp.zeros_like(held), axis, 0)
     after[:-1] = xp.moveaxis(held, axis, 0)[1:]
     after = xp.moveaxis(after, 0, axis)
@@ -225,23 +233,23 @@ def _masked_rewards(call: Call, axis: int) -> Call:
     return call._replace(rewards=xp.where(mask, rewards + after, rewards))
 
 
-def _scan_here(call: Call, axis: int, b: Any, stop: Any, *, reverse: bool, a: float = 1.0) -> Any:
-    """``b`` where stopped; elsewhere what comes before, plus ``b`` there."""
-    if not reverse:
-        b = _arrays.namespace(b).where(stop, b, 0)
+def _sum_until(call: Call, axis: int, b: Any, stop: Any, *, reverse: bool) -> Any:
+    """``b`` where stopped; elsewhere that plus the same of the step before (after: ``reverse``)."""
     b = _arrays.native(b, ACCUMULATE[_arrays.promote(b=b)])
-    plan = plan_scan(
-        a, b, None, axis, reverse, stop, False, None, call.backend, call.chunk_size, "off"
+    scan = ScanCall(
+        1.0, b, None, axis, reverse, stop, False, None, call.backend, call.chunk_size, "off"
     )
-    return plan.run(a, b, None, stop, None, "off")[0]
+    return plan_scan(scan).run(scan)[0]
 
 
 def _refuse_nan(call: Call) -> None:
-    """ValueError for the first NaN at a valid step."""
+    """ValueError for the first NaN that is read, at a valid step."""
     for name in ("rewards", *LIKE_REWARDS):
         where = call.mask
+        if name in ("next_values", "truncation_values") and call.terminated is not None:
+            where = _both(where, ~call.terminated)
         if name == "truncation_values":
-            where = _both(where, call.truncated) if call.truncated is not None else where
+            where = _both(where, call.truncated)
         refuse_nan(name, getattr(call, name), where)
     for name in ("last_values", *DECAYS):
         refuse_nan(name, getattr(call, name))

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from linscan import _arrays, _dispatch, _host
+from linscan._call import ScanCall
 from linscan._check import check_axis, check_out
 from linscan._layout import Layout, kind_of, layout, operand, with_time
 from linscan._problem import ACCUMULATE, EstimatorInputs, EstimatorProblem, Kind, ScanProblem
@@ -100,7 +101,9 @@ class EstimatorPlan(NamedTuple):
         wrap, block, operands = self.wrap, self.block, EMPTY.copy()
         for field in self.numbers:
             number: Any = call[1 + field]
-            operands[field] = float(number)
+            if type(number) is int:
+                number = _arrays.real(EstimatorInputs._fields[field], number)
+            operands[field] = number
         for x, (field, view, cast, copy) in zip(arrays, self.arrays, strict=False):
             x = call[1 + field] if wrap is None else _host.view(x)
             if cast is not None:
@@ -163,10 +166,10 @@ class EstimatorPlan(NamedTuple):
         def scan(a: Any, b: Any, initial: Any = None, reset: Any = None) -> Any:
             b = xp.broadcast_to(b, block)
             state = None if initial is None else initial[:, 0]
-            plan = plan_scan(
+            call = ScanCall(
                 a, b, state, 1, True, reset, False, None, self.backend.name, p.chunk_size, "off"
             )
-            return plan.run(a, b, state, reset, None, "off")[0]
+            return plan_scan(call).run(call)[0]
 
         with ExitStack() as stack:
             stack.enter_context(np.errstate(all="ignore"))
@@ -226,7 +229,10 @@ def _look(call: Call) -> tuple[Any, list[Any]]:
     for field in pattern.arrays:
         x: Any = call[field]
         if types[field] is not np.ndarray:
-            x = _host.seen(x)
+            seen = _host.seen(x)
+            if seen is not x and seen.dtype.kind != "f":
+                key.append(_arrays.default_float())
+            x = seen
         arrays.append(x)
         key.append(_arrays.signature(x))
     return tuple(key), arrays

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ from linscan._check import (
     check_broadcast,
     check_same_place,
     looks_at_data,
+    one_of,
 )
 from linscan._problem import ACCUMULATE
 
@@ -59,15 +61,18 @@ def whiten(
 
     Source:
         Advantage normalisation in proximal policy optimisation: Andrychowicz et al., "What matters
-        in on-policy reinforcement learning?" (2020), arXiv 2006.05990, choice C67.
+        in on-policy reinforcement learning?" (2020), arXiv 2006.05990.
 
     >>> linscan.whiten(np.array([1.0, 3.0, np.nan]), np.array([True, True, False]), unbiased=False)
     array([-1.,  1.,  0.])
     """
-    if on_degenerate not in ("zero", "raise"):
-        raise ValueError(f"on_degenerate must be 'zero' or 'raise', not {on_degenerate!r}")
-    if not isinstance(eps, (int, float, np.floating)) or not eps >= 0:
-        raise ValueError(f"eps must be a number that is not negative, not {eps!r}")
+    one_of("on_degenerate", on_degenerate, ("zero", "raise"))
+    if (
+        isinstance(eps, bool)
+        or not isinstance(eps, (int, float, np.floating))
+        or not 0 <= eps < inf
+    ):
+        raise ValueError(f"eps must be a finite number that is not negative, not {eps!r}")
     unbiased, shift_mean = boolean("unbiased", unbiased), boolean("shift_mean", shift_mean)
     x = _arrays.as_array("x", x)
     dtype = _arrays.promote(x=x)

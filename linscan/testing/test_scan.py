@@ -288,6 +288,24 @@ def test_in_place(engine: Engine, axis: int, kind: str, reverse: bool) -> None:
 
 
 @REVERSE
+@pytest.mark.parametrize("kind", ["number", "full"])
+def test_in_place_over_a_row_long_enough_to_be_shared_out(
+    engine: Engine, kind: str, reverse: bool
+) -> None:
+    p = problem((1, 200_000), kind, reverse=reverse, initial=True)
+    a, b, start, _ = operands(engine, p)
+    engine.scan(a, b, start, out=b, **p.options)
+    assert_close(engine.numpy(b), p.x, "float32", -1)
+
+
+def test_in_place_when_products_overflow(engine: Engine) -> None:
+    a = engine.array(np.full((1, 200), 1e30, np.float32))
+    b = engine.array(np.zeros((1, 200), np.float32))
+    engine.scan(a, b, out=b)
+    assert (engine.numpy(b) == 0).all()
+
+
+@REVERSE
 @pytest.mark.parametrize("kind", ["number", "row", "step", "full"])
 def test_inputs_are_never_written(engine: Engine, kind: str, reverse: bool) -> None:
     for axis in (0, 1):

@@ -1,0 +1,83 @@
+"""What a caller can say to ``scan``."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from linscan import _arrays
+from linscan._arrays import is_scalar, signature
+from linscan._check import Check, boolean, check_options
+
+
+class ScanCall(NamedTuple):
+    """The arguments of a scan; packed sequences are said in these terms before it is planned."""
+
+    a: Any
+    b: Any
+    initial: Any
+    axis: int
+    reverse: bool
+    reset: Any
+    return_final: bool
+    out: Any
+    backend: str
+    chunk_size: int | None
+    check: Check
+
+    def checked(self) -> ScanCall:
+        """The same with everything an array but None and a number for ``a``; else it raises."""
+        a, b, initial, axis, reverse, reset, return_final, out, backend, chunk_size, check = self
+        axis, chunk_size = check_options(axis, chunk_size, check)
+        if isinstance(a, np.generic) and _arrays.is_torch(b):
+            a = a.item()
+        if not is_scalar(a):
+            a = _arrays.as_array("a", a)
+        elif type(a) is int:
+            a = _arrays.real("a", a)
+        if not is_scalar(b):
+            b = _arrays.as_array("b", b)
+        elif is_scalar(a):
+            raise ValueError("a and b are both numbers: a scan needs an axis of time")
+        else:
+            b = _arrays.filled((), b, a, _arrays.promote(a=a, b=b))
+        if initial is not None:
+            initial = _arrays.array_like("initial", initial, b)
+        if reset is not None:
+            reset = _arrays.array_like("reset", reset, b)
+        if out is not None:
+            out = b if out is self.b else _arrays.target("out", out)
+        return ScanCall(
+            a,
+            b,
+            initial,
+            axis,
+            boolean("reverse", reverse),
+            reset,
+            boolean("return_final", return_final),
+            out,
+            backend,
+            chunk_size,
+            check,
+        )
+
+    def signature(self) -> Any:
+        """What a plan may depend on."""
+        return (
+            signature(self.a),
+            signature(self.b),
+            signature(self.initial),
+            self.axis,
+            self.reverse,
+            signature(self.reset),
+            self.return_final,
+            signature(self.out),
+            self.chunk_size,
+        )
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """What ``out`` may share no memory with."""
+        b = None if self.out is self.b else self.b
+        return {"a": self.a, "b": b, "initial": self.initial, "reset": self.reset}

@@ -1,0 +1,52 @@
+"""What is kept from one call for the next one of its signature, and what must not be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import linscan
+
+
+def test_the_same_signature_with_other_contents() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        r, v = rng.standard_normal((2, 3, 5))
+        gamma, lam = rng.random(2)
+        a, returns = linscan.gae(r, v, gamma=gamma, lam=lam)
+        one = linscan.gae(r[0].tolist(), v[0].tolist(), gamma=gamma, lam=lam)
+        np.testing.assert_allclose(a[0], one.advantages, rtol=1e-12)
+        np.testing.assert_allclose(returns, a + v, rtol=1e-12)
+
+
+def test_a_default_dtype_that_changes() -> None:
+    torch: Any = pytest.importorskip("torch", reason="torch is not installed")
+    whole = torch.tensor([1, 2, 3])
+    kept = torch.get_default_dtype()
+    try:
+        for dtype in (torch.float32, torch.float64, torch.float32):
+            torch.set_default_dtype(dtype)
+            assert linscan.scan(0.5, whole).dtype == dtype
+            assert linscan.gae(whole, whole, gamma=1.0, lam=1.0).returns.dtype == dtype
+            assert linscan.discounted_returns(whole > 1, gamma=1.0).dtype == dtype
+    finally:
+        torch.set_default_dtype(kept)
+
+
+def test_gradients_asked_for_by_any_operand() -> None:
+    torch: Any = pytest.importorskip("torch", reason="torch is not installed")
+    b = torch.ones(3)
+    for shape in ((), (1,), (3,)):
+        a = torch.full(shape, 0.5, requires_grad=True)
+        with pytest.raises(linscan.BackendUnsupported, match="no gradients"):
+            linscan.scan(a, b)
+        with torch.no_grad():
+            assert linscan.scan(a, b).tolist() == [1.0, 1.5, 1.75]
+
+
+def test_more_signatures_than_are_kept() -> None:
+    for n in range(1, 1100):
+        assert linscan.scan(1.0, np.ones(n), backend="numpy")[-1] == n
+    assert linscan.scan(1.0, np.ones(3), backend="numpy").tolist() == [1, 2, 3]
