@@ -141,7 +141,7 @@ def _either(x: Any, y: Any) -> Any:
 
 
 def _both(x: Any, y: Any) -> Any:
-    return y if x is None else x & y
+    return y if x is None else x if y is None else x & y
 
 
 def _steps(xp: Any, x: Any, axis: int) -> Any:
