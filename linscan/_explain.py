@@ -44,7 +44,7 @@ class Explanation:
 
 
 def explain(what: Any, /, *args: Any, **kwargs: Any) -> Explanation:
-    """Say which backend and kernel a call would use, without computing anything.
+    """Say which backend and kernel a call would use; kernels may be compiled, but do not run.
 
     ``explain(a, b, …)`` explains ``scan(a, b, …)``, and ``explain(function, …)`` explains
     ``function(…)``, for ``scan`` and every estimator.  The arguments are checked as in the call.

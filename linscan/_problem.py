@@ -24,6 +24,16 @@ ACCUMULATE = {
 }
 """Every dtype a scan works in, and the one its state is kept in (at least)."""
 
+ITEMSIZE = {
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+    "complex64": 8,
+    "complex128": 16,
+}
+"""In bytes."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScanProblem:
@@ -54,6 +64,11 @@ class ScanProblem:
     def accumulate(self) -> str:
         """The dtype the state is carried in, at least."""
         return ACCUMULATE[self.dtype]
+
+    @property
+    def bytes_per_element(self) -> float:
+        """What a scan moves at least: the operands that are full, and the result."""
+        return ITEMSIZE[self.dtype] * (3 if self.a == "full" else 2) + self.reset
 
 
 @dataclass(frozen=True, slots=True, eq=False)

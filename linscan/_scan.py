@@ -79,7 +79,8 @@ def scan(
         ``x``, or ``(x, final)`` with ``return_final``: fresh and contiguous, of the library and
         device of the inputs.  float16, bfloat16, float32, float64, complex64 and complex128 stay
         what they are and mix as their library mixes them; integers and bools become its default
-        float.  16-bit types are accumulated in float32 and rounded once.
+        float.  16-bit types are accumulated in float32 and rounded once.  The same call gives the
+        same bits, on any number of threads.
 
     Raises:
         TypeError: Arrays of several libraries or devices, or of an unsupported dtype.

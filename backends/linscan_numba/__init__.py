@@ -11,15 +11,6 @@ from linscan import _host
 from linscan._problem import EstimatorProblem, ScanProblem
 from linscan._protocol import Fused, Kernel
 
-_SIZE = {
-    "float16": 2,
-    "bfloat16": 2,
-    "float32": 4,
-    "float64": 8,
-    "complex64": 8,
-    "complex128": 16,
-}
-
 
 def _fused(name: str) -> Callable[[EstimatorProblem], Fused | str]:
     def prepare(problem: EstimatorProblem) -> Fused | str:
@@ -66,8 +57,7 @@ class NumbaBackend:
             return _estimators.explain(problem)
         from linscan_numba import _scan
 
-        moved = _SIZE[problem.dtype] * (3 if problem.a == "full" else 2) + problem.reset
-        return Kernel(_scan.method(problem), float(moved))
+        return Kernel(_scan.method(problem), problem.bytes_per_element)
 
     def scan(
         self, problem: ScanProblem, a: Any, b: Any, initial: Any, reset: Any, out: Any

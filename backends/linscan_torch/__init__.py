@@ -15,15 +15,6 @@ CHUNK_SIZE = 32
 """Steps per chunk unless the caller says otherwise: longer ones are fewer and leave less to join,
 shorter ones keep a tile in the cache."""
 
-ITEMSIZE = {
-    "float16": 2,
-    "bfloat16": 2,
-    "float32": 4,
-    "float64": 8,
-    "complex64": 8,
-    "complex128": 16,
-}
-
 
 class TorchBackend:
     """Serves every torch tensor: any device, any dtype a scan works in."""
@@ -51,10 +42,9 @@ class TorchBackend:
         """The chunk scan, with its chunk size."""
         if isinstance(problem, EstimatorProblem):
             raise TypeError("the torch backend runs no estimator in one pass: it scans")
-        arrays = 3 if problem.a == "full" else 2
         return Kernel(
             "chunk scan in torch operations",
-            bytes_per_element=ITEMSIZE[problem.dtype] * arrays + problem.reset,
+            bytes_per_element=problem.bytes_per_element,
             chunk_size=problem.chunk_size or CHUNK_SIZE,
         )
 
