@@ -110,7 +110,7 @@ class EstimatorPlan(NamedTuple):
                 x = _arrays.native(x, cast)
             if copy is not None:
                 x = _arrays.expanded(x, copy)
-            operands[field] = x.reshape(view)
+            operands[field] = x.reshape(view)  # pyright: ignore  # for it, any field of a call
         inputs = EstimatorInputs._make(operands)
 
         if self.fused is None:
