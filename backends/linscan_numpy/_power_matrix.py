@@ -3,6 +3,9 @@
 The chunk totals obey the same recurrence with ``w**C``, so they are scanned the same way; each
 chunk's carry joins its first element, and one product gives the result.  Only for ``|w| <= 1``,
 whose powers do not overflow.
+
+The totals of periodic operands are all rounded the same way, and over a long memory that would add
+up: they are summed in the next wider type.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linscan_numpy._exact import exact
+from linscan_numpy._precision import wider
 from linscan_numpy._row_loop import lanes
 
 C = 16
@@ -24,6 +28,8 @@ TILE = 1 << 19
 GEMM, GEMV = 1 << 18, 1 << 11
 """Multiplications per BLAS call.  Larger products are split over threads, which costs more than
 it gains whenever another core is busy."""
+FORGOTTEN = 0.5
+"""A chunk that leaves less of the state than this damps the rounding of totals by itself."""
 
 
 class Powers(NamedTuple):
@@ -32,7 +38,7 @@ class Powers(NamedTuple):
     matrix: NDArray[Any]
     """``chunk @ matrix`` is the scan of the chunk."""
     total: NDArray[Any]
-    """``chunk @ total`` is its last state."""
+    """``chunk @ total`` is its last state; wider than ``matrix`` where the memory is long."""
     w: NDArray[Any]
     per_chunk: Any
     """``w**C``, in extended precision."""
@@ -46,7 +52,8 @@ def _powers(w: Any, chunk: int, dtype: np.dtype[Any], reverse: bool) -> Powers:
     matrix = np.where(distance >= 0, power[abs(distance)], 0).astype(dtype)
     if reverse:
         matrix = matrix.T.copy()
-    total = matrix[:, 0 if reverse else -1].copy()
+    total = power[:chunk] if reverse else power[chunk - 1 :: -1]
+    total = total.astype(wider(dtype) if abs(power[chunk]) > FORGOTTEN else dtype)
     return Powers(matrix, total, power[1].astype(dtype), power[chunk])
 
 
@@ -129,7 +136,9 @@ def _scan(x: NDArray[Any], w: Any, chunk: int, reverse: bool, out: NDArray[Any])
     rows, chunks = len(x), x.shape[1] // chunk
     flat = x.reshape(-1, chunk)
     if chunks > 1:
-        totals = _matmul(flat, powers.total, np.empty(len(flat), x.dtype), GEMV // chunk)
+        kind = powers.total.dtype
+        terms = flat.astype(kind, copy=False)
+        totals = _matmul(terms, powers.total, np.empty(len(flat), kind), GEMV // chunk)
         totals = totals.reshape(rows, chunks)
         inner = min(INNER_C, _whole(chunks, C))
         carries = np.zeros((rows, _whole(chunks, inner)), x.dtype)

@@ -4,9 +4,11 @@ A tile of operands is copied so that the same step of all its chunks is one vect
 composes each chunk into ``x -> product * x + total``; doubling over the chunks gives every
 chunk's carry; a second walk repeats the loop from those carries, and so rounds as the loop does.
 
-A product of equal multipliers is rounded the same way in every chunk, and over a long memory that
-would add up.  But what a chunk ends on and what the next one started from differ by just that
-error, which obeys the same recurrence: it is scanned too, and added where it is not negligible.
+Chunks of equal multipliers, or of periodic operands, are all rounded the same way, and over a long
+memory that would add up: single precision is composed in double and only the carries are rounded.
+Double precision has nothing wider that is fast.  But what a chunk ends on and what the next one
+started from differ by just that error (and by the rounding of one walk), which obeys the same
+recurrence: it is scanned too, and added where it is not negligible.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linscan_numpy._exact import exact
+from linscan_numpy._precision import SINGLE, wider
 from linscan_numpy._row_loop import lanes
 
 STEPS = 16
@@ -91,25 +94,19 @@ def _tile(
         _load(reset, cut, time, False)
         np.copyto(a_tile.reshape(shape), 0, where=cut)
     a_steps, b_steps = list(a_tile), list(b_tile)
-    states = np.empty(width + vector, state.dtype)
+    kind = wider(state.dtype) if state.dtype in SINGLE else state.dtype
+    states = np.empty(width + vector, kind)
     states[:width] = state.ravel()
     carries, ends = states[:-width], states[width:]
     products: list[NDArray[Any]] = []
     if shape[1] > 1:
-        products = _doublings(_compose(a_steps, b_steps, ends), width)
+        product = _compose(a_steps, b_steps, ends)
+        products = _doublings(product, width, np.finfo(state.dtype).tiny)
         _scan(states, products)
-    _replay(a_steps, b_steps, carries)
+    _replay(a_steps, b_steps, carries.astype(state.dtype, copy=False))
+    if products and kind == state.dtype:
+        _correct(a_steps, b_steps, states, products)
     last = b_steps[-1]
-    if products and abs(products[0]).max() > FORGOTTEN:
-        error = np.zeros_like(states)
-        np.subtract(last, ends, error[width:])
-        _scan(error, products)
-        error = error[:-width]
-        size = abs(carries).reshape(-1, width).max(axis=0)
-        if (abs(error).reshape(-1, width) > np.finfo(state.dtype).eps * size).any():
-            for a_t, b_t in zip(a_steps, b_steps, strict=True):
-                np.multiply(error, a_t, error)
-                np.add(b_t, error, b_t)
     finite = np.isfinite(last).reshape(shape[1:]).all(axis=0)
     if not finite.all():
         bad = ~finite
@@ -126,23 +123,23 @@ def _compose(
     a_steps: list[NDArray[Any]], b_steps: list[NDArray[Any]], total: NDArray[Any]
 ) -> NDArray[Any]:
     """Each chunk's total, written, and its product, returned."""
-    product = a_steps[0].copy()
+    product = a_steps[0].astype(total.dtype)
     np.copyto(total, b_steps[0])
     for a_t, b_t in zip(a_steps[1:], b_steps[1:], strict=True):
-        np.multiply(total, a_t, total)
+        multiplier = a_t.astype(total.dtype, copy=False)
+        np.multiply(total, multiplier, total)
         np.add(total, b_t, total)
-        np.multiply(product, a_t, product)
+        np.multiply(product, multiplier, product)
     return product
 
 
-def _doublings(product: NDArray[Any], width: int) -> list[NDArray[Any]]:
+def _doublings(product: NDArray[Any], width: int, tiny: Any) -> list[NDArray[Any]]:
     """Products over 1, 2, 4 ... chunks, until there are no more chunks or nothing is left.
 
-    Two products whose product would be subnormal count as nothing: no error measured against the
-    largest state can see them, and many processors take a hundred cycles for each.
+    Two products whose product is below ``tiny`` count as nothing: no error measured against the
+    largest state can see it, and where it is subnormal many processors take a hundred cycles.
     """
     products = [product]
-    tiny = np.finfo(product.dtype).tiny
     while len(product) > width and not abs(product).max() ** 2 < tiny:
         product = product[width:] * product[:-width]
         products.append(product)
@@ -165,6 +162,32 @@ def _replay(
     for a_t, b_t in zip(a_steps, b_steps, strict=True):
         np.multiply(previous, a_t, scaled)
         previous = np.add(scaled, b_t, b_t)
+
+
+def _correct(
+    a_steps: list[NDArray[Any]],
+    b_steps: list[NDArray[Any]],
+    states: NDArray[Any],
+    products: list[NDArray[Any]],
+) -> None:
+    """Add to the replayed steps what was wrong in the composed ``states``.
+
+    A product that is an integer, as those of 1 and -1 are, is exact.  The difference there is the
+    rounding of the walk, which such multipliers make once, not again in every chunk.
+    """
+    product = products[0]
+    if abs(product).max() <= FORGOTTEN:
+        return
+    width = len(states) - len(product)
+    error = np.zeros_like(states)
+    np.subtract(b_steps[-1], states[width:], error[width:], where=product != np.rint(product))
+    _scan(error, products)
+    error = error[:-width]
+    size = abs(states[:-width]).reshape(-1, width).max(axis=0)
+    if (abs(error).reshape(-1, width) > np.finfo(states.dtype).eps * size).any():
+        for a_t, b_t in zip(a_steps, b_steps, strict=True):
+            np.multiply(error, a_t, error)
+            np.add(b_t, error, b_t)
 
 
 def _during(x: NDArray[Any], span: slice) -> NDArray[Any]:
