@@ -151,7 +151,8 @@ def test_chosen_algorithm(dtype: str, time: int) -> None:
     for i, (kind, reverse, reset, initial) in enumerate(
         itertools.product(KINDS, (False, True), (0, 0.02), (False, True))
     ):
-        if time > 300 and i % 8 != time % 8:
+        some = 1 if time < 100 else 8 if time < 3000 else 16
+        if i % some != time % some:
             continue
         case = make((2, time, 1), dtype, kind, reverse=reverse, reset=reset, initial=initial)
         assert_lawful(case, *case.run())
@@ -163,6 +164,8 @@ def test_each_algorithm(algorithm: str, dtype: str, shape: tuple[int, int, int])
     for kind, reverse, reset, initial in itertools.product(
         kinds(algorithm), (False, True), resets(algorithm), (False, True)
     ):
+        if kind in ("row", "step") and reverse == initial:
+            continue
         case = make(shape, dtype, kind, reverse=reverse, reset=reset, initial=initial)
         assert_lawful(case, *case.run())
 
@@ -207,7 +210,7 @@ def test_several_tiles_of_several_lanes(shape: tuple[int, int, int], kind: Kind)
 )
 def test_error_law(dtype: str, low: float, high: float, sign: int, reset: float) -> None:
     """Equal multipliers near 1 are the hard case: their products are all rounded the same way."""
-    time = 1 << 14
+    time = 10_000
     rng = np.random.default_rng(1)
     signs = sign or rng.choice([-1, 1], time)
     a = (rng.uniform(low, high, time) * signs).astype(dtype)[None, :, None]
@@ -295,7 +298,7 @@ def test_layouts(algorithm: str, layout: str) -> None:
 
 def test_in_place(algorithm: str) -> None:
     for shape, dtype, kind in itertools.product(
-        [(4, 100, 3), (1, 20_000, 1)], ("float16", "float32"), kinds(algorithm)
+        [(4, 100, 3), (1, 5000, 1)], ("float16", "float32"), kinds(algorithm)
     ):
         if algorithm == "row loop" and shape[1] > 1000:
             continue
@@ -331,7 +334,7 @@ def assert_same_as_serial(case: Case) -> None:
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("shape", [(1, 5000, 1), (3, 200, 2), (2, 40, 20)])
+@pytest.mark.parametrize("shape", [(1, 1500, 1), (3, 200, 2), (2, 40, 20)])
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
 def test_poison_spreads_no_further_than_in_the_loop(
     algorithm: str, shape: tuple[int, int, int], reverse: bool, poison: float
