@@ -8,8 +8,8 @@ Every estimator is the same reverse scan with other weights::
 and every kernel has the same shape: load some steps, form what each of them adds
 (:func:`prologue`), scan, write the results (:func:`epilogue`).  :func:`rows` scans consecutive
 steps of a row inside a register; :func:`columns` has neighbouring columns side by side in one; and
-:func:`serial` takes one step after the other: the ends of rows, what is rare, operands with other
-strides, and whatever was not finite when it came out of a register.
+:func:`serial` takes one step after the other: what is rare, operands with other strides, and
+whatever was not finite when it came out of a register.
 
 Each kernel is made for a dtype and for what a problem has: advantages, flags, a mask.  Those are
 tokens, or None, for which numba drops the code.
@@ -49,7 +49,7 @@ from linscan_numba._launch import (
     peek,
     step,
 )
-from linscan_numba._simd import FLOAT64, REVERSE, SCRATCH, Token
+from linscan_numba._simd import FLOAT64, FORWARD, REVERSE, SCRATCH, Token
 
 PRESENT = Token("present")
 
@@ -234,7 +234,7 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
         tile = SCRATCH // size
         staged_advantages, staged_returns = simd.scratch(), simd.scratch()
         by_value, by_final = step(plan, VALUES), step(plan, FINAL_VALUES)
-        by_next = step(plan, NEXT_VALUES) if given else by_value
+        by_next = step(plan, NEXT_VALUES)
         by_end, by_cut = step(plan, ENDED), step(plan, TRUNCATED)
         zero, one = simd.zeros(token), simd.splat(token, 1.0)
         never = simd.never(token)
@@ -243,7 +243,7 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
         w, table, power = row_weights(token, plan, begin)
         for row in range(begin, end):
             rewards, values = line(plan, REWARDS, row, 0), line(plan, VALUES, row, 0)
-            nexts = line(plan, NEXT_VALUES, row, 0) if given else values + by_value
+            nexts = line(plan, NEXT_VALUES, row, 0)
             finals = line(plan, FINAL_VALUES, row, 0)
             ends, cuts = line(plan, ENDED, row, 0), line(plan, TRUNCATED, row, 0)
             masks = line(plan, MASK, row, 0)
@@ -254,41 +254,33 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
             if weights_vary:
                 w, table, power = row_weights(token, plan, row)
 
-            # The last steps stay to the loop, and at least one, so that all others have a next.
+            # Lanes past the end add nothing to a state of zero, and hand on what follows the end.
             last = simd.load1(token, line(plan, LAST_VALUES, row, 0))
             state = State(0.0, last, False, False, True)
-            low = (time - 1) // n * n
-            state = serial(
-                token,
-                advantages,
-                flags,
-                mask,
-                plan,
-                row,
-                0,
-                time,
-                low,
-                state,
-                out_advantages,
-                out_returns,
-            )
+            low = (time + n - 1) // n * n
+            inside = simd.first_lanes(FORWARD, token, time + n - low)
+            on = simd.select(simd.first_lanes(FORWARD, token, time + n - low - 1), w.on, w.cut)
+            here = Weights(simd.select(inside, on, zero), w.cut, w.keep, zero)
+            past = zero if advantages is None else simd.splat(token, last)
             while low > 0:
                 high, low = low, (low - 1) // tile * tile
                 to_advantages, to_returns = out_advantages, out_returns
-                if streaming:
+                staged = streaming and high <= time
+                if staged:
                     to_advantages = staged_advantages - low * size
                     to_returns = staged_returns - low * size
                 at_tile, check = state, zero
                 for t in range(high - n, low - 1, -n):
-                    reward = simd.load(token, rewards + t * size)
-                    value = simd.load(token, values + t * by_value)
-                    following = simd.load(token, nexts + t * by_next)
+                    whole = t + n <= time
+                    follows = simd.splat(token, state.value)
+                    reward = simd.load_edge(token, rewards + t * size, whole, inside, past)
+                    value = simd.load_edge(token, values + t * by_value, whole, inside, follows)
                     valid, ended, truncated = always, never, never
                     if mask is not None:
-                        valid = simd.load_flags(token, masks + t)
+                        valid = simd.load_edge_flags(token, masks + t, whole, inside)
                     if flags is not None:
-                        ended = simd.load_flags(token, ends + t * by_end)
-                        truncated = simd.load_flags(token, cuts + t * by_cut)
+                        ended = simd.load_edge_flags(token, ends + t * by_end, whole, inside)
+                        truncated = simd.load_edge_flags(token, cuts + t * by_cut, whole, inside)
                     cut = simd.either(ended, truncated)
                     if mask is not None and (
                         simd.any_of(simd.both(cut, simd.invert(valid)))
@@ -303,42 +295,37 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
                             plan,
                             row,
                             0,
-                            t + n,
+                            min(t + n, time),
                             t,
                             state,
                             to_advantages,
                             to_returns,
                         )
+                        here = w
                         continue
 
-                    before = simd.splat(token, state.x)
+                    before, nearest = simd.splat(token, state.x), value
+                    if mask is not None and not simd.all_of(valid):
+                        keeps, filled = simd.scan(
+                            REVERSE, simd.select(valid, zero, one), simd.select(valid, value, zero)
+                        )
+                        nearest = simd.fma(keeps, follows, filled)
+                        check = simd.fma(zero, nearest, check)
+                    if given:
+                        following = simd.load_edge(token, nexts + t * by_next, whole, inside, zero)
+                    else:
+                        following = simd.previous(REVERSE, nearest, follows)
                     if simd.all_of(valid) and not simd.any_of(cut):
-                        if mask is not None and not given:
-                            following = simd.with_first(REVERSE, following, state.value)
                         delta = prologue(
-                            reward, value, following, zero, never, never, w, None, advantages
+                            reward, value, following, zero, never, never, here, None, advantages
                         )
                         local = simd.scan_constant(REVERSE, delta, table)
                         x = simd.fma(table[0], before, local)
                         after = simd.advance(power, state.x, simd.last(REVERSE, local))
-                        nearest = value
                     else:
-                        nearest = value
-                        if mask is not None:
-                            keeps, filled = simd.scan(
-                                REVERSE,
-                                simd.select(valid, zero, one),
-                                simd.select(valid, value, zero),
-                            )
-                            nearest = simd.fma(keeps, simd.splat(token, state.value), filled)
-                            check = simd.fma(zero, nearest, check)
-                            if not given:
-                                following = simd.previous(
-                                    REVERSE, nearest, simd.splat(token, state.value)
-                                )
-                        final = simd.load(token, finals + t * by_final)
+                        final = simd.load_edge(token, finals + t * by_final, whole, inside, zero)
                         delta = prologue(
-                            reward, value, following, final, ended, truncated, w, cut, advantages
+                            reward, value, following, final, ended, truncated, here, cut, advantages
                         )
                         a = simd.select(valid, simd.select(cut, zero, w.keep), one)
                         products, local = simd.scan(REVERSE, a, simd.select(valid, delta, zero))
@@ -348,16 +335,14 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
                     shown = always if carried else valid
                     first, second = epilogue(x, value, shown, zero, advantages)
                     if advantages is not None:
-                        simd.store(token, to_advantages + t * size, first)
-                    simd.store(token, to_returns + t * size, second)
+                        simd.store_edge(token, to_advantages + t * size, whole, inside, first)
+                    simd.store_edge(token, to_returns + t * size, whole, inside, second)
+                    stopped = state.stopped and not simd.any_of(valid)
                     value = simd.last(REVERSE, nearest)
-                    state = State(after, value, state.ended, state.truncated, state.stopped)
+                    state = State(after, value, state.ended, state.truncated, stopped)
+                    here = w
 
-                finite = simd.total(check)
-                if finite != finite:
-                    if mask is None:
-                        value = simd.load1(token, values + high * by_value)
-                        at_tile = State(at_tile.x, value, False, False, False)
+                if simd.any_nan(check):
                     state = serial(
                         token,
                         advantages,
@@ -366,13 +351,13 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
                         plan,
                         row,
                         0,
-                        high,
+                        min(high, time),
                         low,
                         at_tile,
                         to_advantages,
                         to_returns,
                     )
-                if streaming:
+                if staged:
                     for t in range(low, high, n):
                         if advantages is not None:
                             x = simd.load(token, to_advantages + t * size)

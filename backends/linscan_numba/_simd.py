@@ -156,6 +156,31 @@ class _Emitter:
         )
         return self.builder.call(callee, args)
 
+    def masked(self, name: str, vector: Any, *args: Any, returns: Any) -> Any:
+        """An LLVM intrinsic for some lanes of a vector in memory."""
+        name = f"llvm.masked.{name}.v{vector.count}{vector.element.intrinsic_name}.p0"
+        function = ir.FunctionType(returns, [x.type for x in args])
+        callee = cgutils.get_or_insert_function(self.builder.module, function, name)
+        return self.builder.call(callee, args)
+
+    def load_masked(self, vector: Any, address: Any, mask: Any) -> Any:
+        """Those lanes of integers at an address where the mask is true, elsewhere 0."""
+        zero, align = ir.Constant(vector, [0] * vector.count), ir.Constant(_I32, 1)
+        pointer = self.pointer(address, vector)
+        return self.masked("load", vector, pointer, align, mask, zero, returns=vector)
+
+    def either(self, flag: Any, one: Callable[[], Any], other: Callable[[], Any]) -> Any:
+        """What one of two generators emits, as a flag decides when the code runs."""
+        results = []
+        with self.builder.if_else(flag) as branches:
+            for branch, generate in zip(branches, (one, other), strict=True):
+                with branch:
+                    results.append((generate(), self.builder.block))
+        phi = self.builder.phi(results[0][0].type)
+        for x, block in results:
+            phi.add_incoming(x, block)
+        return phi
+
     def add(self, x: Any, y: Any) -> Any:
         return self.builder.fadd(x, y)
 
@@ -311,6 +336,55 @@ def store(emit: _Emitter, token: Any, address: Any, x: Any) -> Any:
     return _store(emit, address, x, aligned=False)
 
 
+@_emits(
+    lambda token, address, whole, inside, outside: (
+        outside, token, types.int64, types.boolean, inside, outside
+    )
+)  # fmt: skip
+def load_edge(
+    emit: _Emitter, token: Any, address: Any, whole: Any, inside: Any, outside: Any
+) -> Any:
+    """The vector at an address where a row may end.
+
+    If it is not ``whole``, the lanes that are not ``inside`` are those of ``outside``, and their
+    memory is not touched.
+    """
+    element = _of(emit.types[0])
+    kind, bits = (
+        ir.VectorType(of, element.lanes) for of in (element.stored, ir.IntType(8 * element.size))
+    )
+
+    def all_lanes() -> Any:
+        x = emit.builder.load(emit.pointer(address, kind), align=1)
+        return emit.decode(emit.types[0], x)
+
+    def some_lanes() -> Any:
+        x = emit.builder.bitcast(emit.load_masked(bits, address, inside), kind)
+        return emit.builder.select(inside, emit.decode(emit.types[0], x), outside)
+
+    return emit.either(whole, all_lanes, some_lanes)
+
+
+@_emits(
+    lambda token, address, whole, inside, x: (
+        types.none, token, types.int64, types.boolean, inside, x
+    )
+)  # fmt: skip
+def store_edge(emit: _Emitter, token: Any, address: Any, whole: Any, inside: Any, x: Any) -> Any:
+    """Write a vector where a row may end: if it is not ``whole``, the lanes ``inside``."""
+    element = _of(emit.types[0])
+    bits = ir.VectorType(ir.IntType(8 * element.size), element.lanes)
+    x = emit.builder.bitcast(emit.encode(emit.types[0], x), bits)
+    pointer = emit.pointer(address, bits)
+    with emit.builder.if_else(whole) as (then, otherwise):
+        with then:
+            emit.builder.store(x, pointer, align=1)
+        with otherwise:
+            align = ir.Constant(_I32, 1)
+            emit.masked("store", bits, x, pointer, align, inside, returns=ir.VoidType())
+    return emit.context.get_dummy_value()
+
+
 @_emits(lambda token, address, x: (types.none, token, types.int64, x))
 def stream(emit: _Emitter, token: Any, address: Any, x: Any) -> Any:
     """Write a vector past the caches; the address is a multiple of the vector's size."""
@@ -350,6 +424,22 @@ def load_flags(emit: _Emitter, token: Any, address: Any) -> Any:
     """The mask of the bools at an address, as many as the token's vectors have lanes."""
     kind = ir.VectorType(_I8, _of(emit.types[0]).lanes)
     flags = emit.builder.load(emit.pointer(address, kind), align=1)
+    return emit.builder.icmp_unsigned("!=", flags, ir.Constant(kind, [0] * kind.count))
+
+
+@_emits(
+    lambda token, address, whole, inside: (
+        inside, token, types.int64, types.boolean, inside
+    )
+)  # fmt: skip
+def load_edge_flags(emit: _Emitter, token: Any, address: Any, whole: Any, inside: Any) -> Any:
+    """The mask of the bools at an address where a row may end: false beyond."""
+    kind = ir.VectorType(_I8, _of(emit.types[0]).lanes)
+    flags = emit.either(
+        whole,
+        lambda: emit.builder.load(emit.pointer(address, kind), align=1),
+        lambda: emit.load_masked(kind, address, inside),
+    )
     return emit.builder.icmp_unsigned("!=", flags, ir.Constant(kind, [0] * kind.count))
 
 
@@ -454,6 +544,18 @@ def never(emit: _Emitter, token: Any) -> Any:
     return ir.Constant(ir.VectorType(_I1, n), [0] * n)
 
 
+@_emits(lambda direction, token, n: (_of(token).mask, direction, token, types.int64))
+def first_lanes(emit: _Emitter, direction: Any, token: Any, n: Any) -> Any:
+    """A mask that is true in the first ``n`` lanes that a scan in this direction meets."""
+    count = _of(emit.types[1]).lanes
+    order = range(count)
+    if _reversed(emit.types[0]):
+        order = order[::-1]
+    numbers = ir.Constant(ir.VectorType(_I32, count), list(order))
+    bound = emit.splat(emit.builder.trunc(n, _I32), count)
+    return emit.builder.icmp_signed("<", numbers, bound)
+
+
 @_emits(_same)
 def either(emit: _Emitter, x: Any, y: Any) -> Any:
     """Where one of two masks is true."""
@@ -484,12 +586,11 @@ def all_of(emit: _Emitter, mask: Any) -> Any:
     return emit.builder.icmp_unsigned("==", bits, ir.Constant(bits.type, -1))
 
 
-@_emits(lambda x: (types.float64,))
-def total(emit: _Emitter, x: Any) -> Any:
-    """The sum of the lanes, as a float64."""
-    while x.type.count > 1:
-        x = emit.add(*emit.halves(x))
-    return emit.widen(emit.lane(x, 0))
+@_emits(lambda x: (types.boolean,))
+def any_nan(emit: _Emitter, x: Any) -> Any:
+    """Whether a vector holds a NaN."""
+    bits = _bits(emit, emit.builder.fcmp_unordered("uno", x, x))
+    return emit.builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
 
 
 # Lanes -------------------------------------------------------------------------------------------

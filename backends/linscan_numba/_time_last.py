@@ -2,9 +2,10 @@
 
 A vector of 16 consecutive steps (8 of float64) is scanned from a zero state in log2 16 shuffles,
 then the state before it joins with the running products of the multipliers.  Memory is touched
-once.  A row is walked in *tiles* of 64 vectors.  Operands whose steps do not lie side by side, and
-multipliers with resets, are first gathered tile by tile into the first-level cache, and results may
-be staged there, so that the arithmetic only ever sees contiguous steps.
+once.  A row is walked in *tiles* of 64 vectors; of its last vector only some lanes may be there.
+Operands whose steps do not lie side by side, and multipliers with resets, are first gathered tile
+by tile into the first-level cache, and results may be staged there, so that the arithmetic only
+ever sees contiguous steps.
 
 Products inside a vector may overflow where the loop's state would stay finite, or carry a NaN that
 a reset hides from the loop.  Each tile therefore sums 0 * x over its results; if that is NaN, the
@@ -58,33 +59,45 @@ def _table(kind: Any, direction: Any, A: Any, E: Any, a: Any, row: Any) -> Any:
 
 
 @jit(inline=True)
+def _vector(
+    direction: Any, A: Any, E: Any, table: Any, whole: bool, inside: Any,
+    a: int, b: int, x: int, state: float, guard: Any,
+) -> Any:  # fmt: skip
+    """Scan a vector of contiguous steps: the state after it, and the sum of 0 * x."""
+    y = simd.load_edge(E, b, whole, inside, simd.zeros(E))
+    if table is None:
+        w = simd.load_edge(A, a, whole, inside, simd.splat(A, 1.0))
+        p, y = simd.scan(direction, w, y)
+        power = simd.product(w)
+    else:
+        powers, power = table
+        p = powers[0]
+        y = simd.scan_constant(direction, y, powers)
+    local = simd.last(direction, y)
+    y = simd.fma(p, simd.splat(E, state), y)
+    simd.store_edge(E, x, whole, inside, y)
+    return simd.advance(power, state, local), simd.fma(simd.zeros(E), y, guard)
+
+
+@jit(inline=True)
 def _vectors(
     direction: Any, A: Any, E: Any, table: Any, n: int, a: int, b: int, x: int, state: float
 ) -> Any:
-    """Scan ``n`` vectors of contiguous steps: the state after them, and the sum of 0 * x."""
-    zero = guard = simd.zeros(E)
+    """Scan ``n`` contiguous steps: the state after them, and whether the loop has to do it."""
+    guard = simd.zeros(E)
     a += simd.lead(direction, A)
     b += simd.lead(direction, E)
     x += simd.lead(direction, E)
-    for _ in range(n):
-        y = simd.load(E, b)
-        if table is None:
-            w = simd.load(A, a)
-            p, y = simd.scan(direction, w, y)
-            power = simd.product(w)
-        else:
-            powers, power = table
-            p = powers[0]
-            y = simd.scan_constant(direction, y, powers)
-        local = simd.last(direction, y)
-        y = simd.fma(p, simd.splat(E, state), y)
-        simd.store(E, x, y)
-        guard = simd.fma(zero, y, guard)
-        state = simd.advance(power, state, local)
+    rest = n % simd.lanes(E)
+    inside = simd.first_lanes(direction, E, rest)
+    for _ in range(n // simd.lanes(E)):
+        state, guard = _vector(direction, A, E, table, True, inside, a, b, x, state, guard)
         a += simd.lanes(A) * simd.step(direction, A)
         b += simd.lanes(E) * simd.step(direction, E)
         x += simd.lanes(E) * simd.step(direction, E)
-    return state, simd.total(guard)
+    if rest != 0:
+        state, guard = _vector(direction, A, E, table, False, inside, a, b, x, state, guard)
+    return state, simd.any_nan(guard) or math.isnan(0.0 * state)
 
 
 @jit()
@@ -142,15 +155,8 @@ def _tile(
     if write != DIRECT:
         to = scratch[2] - back
 
-    whole = n // simd.lanes(E)
-    after, guard = _vectors(direction, A, E, table, whole, a_from, b_from, to, state)
-    for t in range(whole * simd.lanes(E), n):
-        w = simd.load1(A, a_from + t * a_step) if table is None else simd.load1(A, a[0])
-        after = w * after + simd.load1(E, b_from + t * step)
-        y = simd.rounded(E, after)
-        simd.store1(E, to + t * step, y)
-        guard += 0.0 * y
-    if math.isnan(guard + 0.0 * after):
+    after, failed = _vectors(direction, A, E, table, n, a_from, b_from, to, state)
+    if failed:
         y = plain(A, E, n, a, b, reset, (to, step), simd.rounded(E, state), fresh)
         after = np.float64(y)
 
