@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Literal
 
 import numpy as np
@@ -86,8 +87,8 @@ def check_out(
         raise ValueError(f"{name} has shape {tuple(out.shape)}, but the result has shape {shape}")
     if dtype_name(out) != dtype or not getattr(out.dtype, "isnative", True):
         raise TypeError(f"{name} has dtype {out.dtype}, but the result has dtype {dtype}")
-    if is_torch(out) and (out.is_conj() or out.is_neg()):
-        raise ValueError(f"{name} is a lazy conjugate: pass the tensor that it is a view of")
+    if is_torch(out):
+        _check_tensor_out(name, out)
     if _host.is_cpu_array(out):
         memory = _host.view(out)
         if not memory.flags.writeable:
@@ -97,6 +98,16 @@ def check_out(
         for other, x in inputs.items():
             if not (x is None or is_scalar(x)) and np.shares_memory(memory, _host.view(x)):
                 raise ValueError(f"{name} shares memory with {other}: it needs memory of its own")
+
+
+def _check_tensor_out(name: str, out: Any) -> None:
+    torch = sys.modules["torch"]
+    if out.is_conj() or out.is_neg():
+        raise ValueError(f"{name} is a lazy conjugate: pass the tensor that it is a view of")
+    if out.requires_grad and torch.is_grad_enabled():
+        raise ValueError(f"{name} requires grad: pass a tensor that does not")
+    if out.is_inference() and not torch.is_inference_mode_enabled():
+        raise ValueError(f"{name} is an inference tensor: write to it in inference mode only")
 
 
 def _overlaps_itself(x: np.ndarray[Any, Any]) -> bool:

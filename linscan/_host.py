@@ -62,6 +62,13 @@ def view(x: Any) -> Any:
     return x.numpy()
 
 
+def written(out: Any) -> None:
+    """Tell torch that a tensor was written through a view of its memory, as autograd must know."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(out, torch.Tensor):
+        torch.autograd.graph.increment_version(out)
+
+
 def wrapper(model: Any, dtype: str) -> Callable[[NDArray[Any]], Any]:
     """What makes a NumPy array one of ``model``'s library over the same memory."""
     if isinstance(model, np.ndarray):

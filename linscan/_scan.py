@@ -18,7 +18,7 @@ from linscan._check import (
     looks_at_data,
     refuse_nan,
 )
-from linscan._host import is_cpu_array
+from linscan._host import is_cpu_array, written
 from linscan._layout import Layout, in_the_way, kind_of, layout, operand, with_time
 from linscan._packed import along, pack
 from linscan._problem import Kind, ScanProblem
@@ -174,6 +174,8 @@ class ScanPlan(NamedTuple):
             out = x.reshape(whole.shape)
         elif target is None:
             out[...] = x.reshape(whole.shape)
+        else:
+            written(out)
         return out, None if final is None else final.reshape(self.state_shape)
 
     def _reads_multiplier(self, b: Any, reset: Any, call: ScanCall) -> Any:
@@ -256,8 +258,8 @@ def _plan(call: ScanCall) -> ScanPlan:
     if initial is not None:
         check_broadcast("initial", initial, rest, "the result without its time axis")
         named["initial"] = with_time(initial, rank, axis)
-    if out is not None:
-        check_broadcast("out", out, shape, "the result")
+    if out is not None and tuple(out.shape) != shape:
+        raise ValueError(f"out has shape {tuple(out.shape)}, but the result has shape {shape}")
 
     kind: Kind = "scalar"
     if not is_scalar(a):

@@ -226,7 +226,7 @@ def read_only(shape: tuple[int, ...]) -> Any:
         "out has another shape",
         lambda xp: scan(xp, out=xp.ones((3, 2))),
         ValueError,
-        r"^out has shape \(3, 2\), which does not broadcast to \(2, 3\)",
+        r"^out has shape \(3, 2\), but the result has shape \(2, 3\)",
     ),
     (
         "out has fewer rows",
@@ -1165,3 +1165,13 @@ def test_no_warning_from_rewards_that_are_infinite() -> None:
     )
     assert np.isnan(x[0])
     assert x[3] == 1
+
+
+def test_flags_that_say_the_same_of_every_step() -> None:
+    """CleanRL's ``next_done`` is no flag of a transition."""
+    x = np.ones((4, 2))
+    options: dict[str, Any] = {"gamma": 1.0, "lam": 1.0, "axis": 0}
+    with pytest.raises(ValueError, match=r"^terminated has shape \(2,\), without the time axis"):
+        linscan.gae(x, x, terminated=[True, False], **options)
+    whole = np.broadcast_to([True, False], x.shape)
+    assert linscan.gae(x, x, terminated=whole, **options).advantages[:, 0].tolist() == [0] * 4

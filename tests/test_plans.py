@@ -50,3 +50,31 @@ def test_more_signatures_than_are_kept() -> None:
     for n in range(1, 1100):
         assert linscan.scan(1.0, np.ones(n), backend="numpy")[-1] == n
     assert linscan.scan(1.0, np.ones(3), backend="numpy").tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("backend", ["numba", "numpy", "torch"])
+def test_autograd_hears_of_what_out_overwrites(backend: str) -> None:
+    torch: Any = pytest.importorskip("torch", reason="torch is not installed")
+    if linscan.backends().get(backend, "not installed") is not None:
+        pytest.skip(f"{backend}: {linscan.backends().get(backend)}")
+    nine = torch.full((3,), 9.0)
+    for run in (
+        lambda out: linscan.scan(0.5, nine, out=out, backend=backend),
+        lambda out: linscan.discounted_returns(nine, gamma=0.5, out=out, backend=backend),
+    ):
+        weight, kept = torch.ones(3, requires_grad=True), torch.ones(3)
+        loss = (weight * kept).sum()
+        run(kept)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
+def test_tensors_that_cannot_be_written() -> None:
+    torch: Any = pytest.importorskip("torch", reason="torch is not installed")
+    b = torch.ones(3)
+    with pytest.raises(ValueError, match=r"^out requires grad"):
+        linscan.scan(0.5, b, out=torch.ones(3, requires_grad=True))
+    with torch.inference_mode():
+        out = torch.ones(3)
+    with pytest.raises(ValueError, match=r"^out is an inference tensor"):
+        linscan.scan(0.5, b, out=out)

@@ -85,3 +85,8 @@ def test_nothing_is_written_and_empty_stays_empty() -> None:
     x.flags.writeable = False
     linscan.whiten(x, MASK)
     assert linscan.whiten(np.zeros((0, 3))).shape == (0, 3)
+
+
+def test_squares_that_would_overflow() -> None:
+    y = linscan.whiten(np.array([1e20, 2e20, 3e20], np.float32))
+    np.testing.assert_allclose(y, [-1, 0, 1], atol=1e-6)

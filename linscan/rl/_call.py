@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,8 +110,16 @@ def check_arguments(call: Call) -> None:
                 f"have that shape, or {longer} with the bootstrap at the end"
             )
     for n in FLAGS:
-        if getattr(call, n) is not None:
-            check_broadcast(n, getattr(call, n), shape, "rewards")
+        x = getattr(call, n)
+        if x is None:
+            continue
+        check_broadcast(n, x, shape, "rewards")
+        aligned = (1,) * (rank - x.ndim) + tuple(x.shape)
+        if aligned[axis] == 1 < shape[axis] and prod(aligned) > 1:
+            raise ValueError(
+                f"{n} has shape {tuple(x.shape)}, without the time axis of rewards, {shape}: it "
+                "says the same of every step; if that is meant, broadcast it first"
+            )
     for n in DECAYS:
         x = getattr(call, n)
         if x is None and (n == "gamma" or (n == "lam" and name != "discounted_returns")):

@@ -109,6 +109,8 @@ def _as_arrays(call: Call) -> Call:
         x = getattr(call, name)
         if x is None:
             return None
+        if isinstance(x, np.generic):
+            x = x.item()
         x = _arrays.array_like(name, x, rewards)
         return x.reshape((1,)) if name in FLAGS and x.ndim == 0 else x
 

@@ -128,6 +128,8 @@ class EstimatorPlan(NamedTuple):
         else:
             targets = out if wrap is None else map(_host.view, out)
             self.fused(inputs, [x.reshape(block) for x in targets])
+            for x in out:
+                _host.written(x)
             return out
         if out is None:
             return tuple(results)

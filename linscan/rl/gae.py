@@ -77,8 +77,10 @@ def gae(
 
     **Masks.** A masked step is a hole that the recurrence steps over: γ and λ apply once per valid
     step, and nₜ is the value of the next *valid* step.  A flag on a masked step acts on the last
-    valid step before it.  Rewards on masked steps are **dropped**, unless ``masked_reward`` says
-    otherwise.  Whatever stands behind a cut or in a hole, NaN included, is selected away.
+    valid step before it; of several, the first one does.  ``truncation_values`` is read where that
+    flag stands, ``next_values`` at the valid step.  Rewards on masked steps are **dropped**, unless
+    ``masked_reward`` says otherwise.  Whatever stands behind a cut or in a hole, NaN included, is
+    selected away.
 
     **Gradients** do not flow: the results are detached.
 
@@ -99,7 +101,9 @@ def gae(
         on_missing_bootstrap: What a truncated step bootstraps from when its final observation's
             value is not at hand: ``"zero"`` treats truncation as termination, ``"current_value"``
             takes Vₜ.  Both are biased, so neither is a default.
-        terminated: Whether step t ended in a terminal state: Gymnasium's own flag, unshifted.
+        terminated: Whether step t ended in a terminal state: Gymnasium's own flag, unshifted.  Like
+            ``truncated`` and ``mask``, it has the time axis of ``rewards`` and may broadcast along
+            the others.
         truncated: Whether step t was the last before a time limit: Gymnasium's own flag, unshifted.
             Needs ``truncation_values``, ``next_values`` or ``on_missing_bootstrap``.
         mask: True at valid steps.
@@ -114,7 +118,7 @@ def gae(
             with no such step is dropped).
         lam_returns: A second λ, for the returns alone (VAPO, arXiv 2504.05118).
         out: Two arrays to write the results into; they may share no memory with an input.
-        out_dtype: The dtype of the results; by default that of rewards and values together.
+        out_dtype: The dtype of the results; by default that of rewards and all values together.
         backend: ``"auto"``, or the name of one in :func:`linscan.backends`.
         chunk_size: As in :func:`linscan.scan`.
         check: ``"auto"`` also checks the data of CPU arrays (flags and masks hold 0 and 1, offsets

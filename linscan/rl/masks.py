@@ -90,6 +90,8 @@ def whiten(
         check_broadcast("mask", mask, tuple(x.shape), "x")
         mask = binary("mask", mask, looks_at_data("auto", mask))
         valid = xp.broadcast_to(mask, tuple(x.shape))
+    if 0 in y.shape:
+        return _arrays.empty(tuple(y.shape), x, dtype)
     axes = range(y.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     over = tuple(check_axis(i, y.ndim, "x") for i in axes)
     if len(set(over)) < len(over):
@@ -108,9 +110,11 @@ def whiten(
     with np.errstate(all="ignore"):
         mean = total(y) / xp.astype(xp.clip(count, min=1), y.dtype)
         centred = xp.where(valid & (count >= least), y - mean, 0.0)
+        largest = xp.max(xp.abs(centred), axis=over, keepdims=True)
+        scale = xp.where(largest > 0, largest, 1.0)  # without it, squares would overflow
         degrees = xp.clip(count - (1 if unbiased else 0), min=1)
-        variance = total(centred * centred) / xp.astype(degrees, y.dtype)
-        result = centred / xp.sqrt(variance + eps)
+        variance = total((centred / scale) ** 2) / xp.astype(degrees, y.dtype)
+        result = centred / (scale * xp.sqrt(variance + eps / scale / scale))
         if not shift_mean:
             result = xp.where(valid, result + mean, 0.0)
     return _arrays.native(result, dtype)
