@@ -194,8 +194,9 @@ def entries(dtype: str) -> tuple[Any, Callable[[], Any]]:
         plan, values, flags = simd.scratch(), (x0, x1, x2, x3, x4, x5, x6), (f0, f1, f2)
         rule = given, carried, current
         units = write(plan, axis, simd.size(token), fits, values, flags, weights, rule)
-        for part in numba.prange(parts if units > 0 else 0):
-            invoke(kernel, plan, units * part // parts, units * (part + 1) // parts)
+        some = max(units, 0)
+        for part in numba.prange(parts):
+            invoke(kernel, plan, some * part // parts, some * (part + 1) // parts)
         return units >= 0
 
     arguments = (
