@@ -18,4 +18,19 @@ from linscan.rl.masks import whiten as whiten
 from linscan.rl.returns import discounted_returns as discounted_returns
 from linscan.rl.returns import td_lambda as td_lambda
 
+__all__ = [
+    "GAE",
+    "Backend",
+    "BackendUnavailable",
+    "BackendUnsupported",
+    "Explanation",
+    "backends",
+    "discounted_returns",
+    "explain",
+    "gae",
+    "scan",
+    "td_lambda",
+    "use_backend",
+    "whiten",
+]
 __version__ = "0.1.0"

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 from linscan._protocol import Backend, BackendUnavailable, BackendUnsupported
 
 GROUP = "linscan.backends"
+VARIABLE = "LINSCAN_BACKEND"
 AUTO = "auto"
 
-_default: ContextVar[str] = ContextVar(
-    "linscan_backend", default=os.environ.get("LINSCAN_BACKEND") or AUTO
-)
+_default: ContextVar[str] = ContextVar("linscan_backend", default=os.environ.get(VARIABLE) or AUTO)
 
 
 class Choice(NamedTuple):
@@ -128,7 +127,8 @@ def choose(name: str, arrays: Sequence[Any], supports: Callable[[Backend], str |
 def _installed(name: str) -> Backend | str:
     if not isinstance(name, str) or name not in registry():
         known = ", ".join(registry()) or "none (run `pip install -e .` in the checkout)"
-        raise ValueError(f"unknown backend {name!r}; installed: {known}")
+        source = f", named by {VARIABLE}" if name == os.environ.get(VARIABLE) else ""
+        raise ValueError(f"unknown backend {name!r}{source}; installed: {known}; or say 'auto'")
     return registry()[name]
 
 

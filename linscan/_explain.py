@@ -33,11 +33,10 @@ class Explanation:
     """Backends that come first, and why each was not taken."""
 
     def __str__(self) -> str:
-        size = self.chunk_size
-        chunks = "no chunks: chunk_size is ignored" if size is None else f"chunks of {size}"
+        chunks = "one piece" if self.chunk_size is None else f"chunks of {self.chunk_size}"
         lines = [
             f"{self.backend}: {self.kernel}",
-            f"{self.bytes_per_element:g} bytes per element, {chunks}",
+            f"moves {self.bytes_per_element:g} bytes per element, in {chunks}",
             *(f"passed over {name}: {reason}" for name, reason in self.passed_over.items()),
         ]
         return "\n".join(lines)
@@ -68,9 +67,10 @@ def explain(what: Any, /, *args: Any, **kwargs: Any) -> Explanation:
     else:
         found, *_ = plan_estimate(Call(estimator=_ESTIMATORS[function], **bound.arguments))
     kernel = found.explain()
+    ignored = bound.arguments["chunk_size"] is not None and kernel.chunk_size is None
     return Explanation(
         found.backend.name,
-        kernel.name,
+        kernel.name + (", without chunks: chunk_size is ignored" if ignored else ""),
         kernel.bytes_per_element,
         kernel.chunk_size,
         found.passed_over,

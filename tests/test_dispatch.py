@@ -212,7 +212,7 @@ def test_auto_takes_the_first_that_can_and_explain_says_why(install: Install):
     )
     assert str(found).splitlines() == [
         "good: the kernel of good",
-        "8 bytes per element, chunks of 16",
+        "moves 8 bytes per element, in chunks of 16",
         "passed over absent: not here",
         "passed over choosy: not this",
     ]
@@ -260,7 +260,7 @@ def test_the_refusals_are_what_python_calls_them():
 
 def test_an_unknown_name_lists_what_is_installed(install: Install):
     install(Fake("b", rank=2), Fake("a", rank=3), Fake("broken", problem="not here"))
-    message = r"^unknown backend 'numpi'; installed: broken, b, a$"
+    message = r"^unknown backend 'numpi'; installed: broken, b, a; or say 'auto'$"
     with pytest.raises(ValueError, match=message):
         number(backend="numpi")
     with pytest.raises(ValueError, match=message):
@@ -414,7 +414,9 @@ def test_an_unknown_name_in_the_environment_is_refused_at_the_call():
     done = in_a_process("print(linscan.backends()['numpy'])", LINSCAN_BACKEND="nope")
     assert (done.returncode, done.stdout) == (0, "None\n")
     done = in_a_process("linscan.scan(0.5, np.ones(3))", LINSCAN_BACKEND="nope")
-    assert "ValueError: unknown backend 'nope'; installed: " in done.stderr
+    assert (
+        "ValueError: unknown backend 'nope', named by LINSCAN_BACKEND; installed: " in done.stderr
+    )
 
 
 def test_importing_linscan_imports_no_array_library_but_numpy():

@@ -78,3 +78,9 @@ def test_tensors_that_cannot_be_written() -> None:
         out = torch.ones(3)
     with pytest.raises(ValueError, match=r"^out is an inference tensor"):
         linscan.scan(0.5, b, out=out)
+
+
+def test_a_chunk_size_that_is_ignored_is_said_to_be() -> None:
+    x = np.ones(3)
+    assert "chunk_size is ignored" in linscan.explain(0.5, x, backend="numpy", chunk_size=8).kernel
+    assert "chunk_size" not in linscan.explain(0.5, x, backend="numpy").kernel

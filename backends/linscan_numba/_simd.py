@@ -514,12 +514,6 @@ def sub(emit: _Emitter, x: Any, y: Any) -> Any:
 
 
 @_emits(_same)
-def mul(emit: _Emitter, x: Any, y: Any) -> Any:
-    """``x * y``."""
-    return emit.mul(x, y)
-
-
-@_emits(_same)
 def fma(emit: _Emitter, x: Any, y: Any, z: Any) -> Any:
     """``x * y + z``, in one rounding where the machine can; of vectors or of scalars."""
     return emit.fma(x, y, z)
@@ -617,18 +611,6 @@ def zeros(emit: _Emitter, token: Any) -> Any:
     return ir.Constant(vector, [0.0] * vector.count)
 
 
-@_emits(lambda x, i: (x.dtype, x, types.int64))
-def lane(emit: _Emitter, x: Any, i: Any) -> Any:
-    """Lane ``i`` of a vector."""
-    return emit.builder.extract_element(x, i)
-
-
-@_emits(lambda x, i, value: (x, x, types.int64, x.dtype))
-def put(emit: _Emitter, x: Any, i: Any, value: Any) -> Any:
-    """``x`` with lane ``i`` replaced."""
-    return emit.builder.insert_element(x, value, i)
-
-
 def _reversed(direction: TokenType) -> bool:
     return direction.token == "reverse"
 
@@ -664,13 +646,6 @@ def first(emit: _Emitter, direction: Any, x: Any) -> Any:
 def last(emit: _Emitter, direction: Any, x: Any) -> Any:
     """The lane that a scan in this direction meets last."""
     return emit.lane(x, 0 if _reversed(emit.types[0]) else x.type.count - 1)
-
-
-@_emits(lambda direction, x, value: (x, direction, x, x.dtype))
-def with_first(emit: _Emitter, direction: Any, x: Any, value: Any) -> Any:
-    """``x`` with the lane that a scan in this direction meets first replaced."""
-    i = x.type.count - 1 if _reversed(emit.types[0]) else 0
-    return emit.builder.insert_element(x, value, ir.Constant(_I32, i))
 
 
 @_emits(lambda direction, x, before: (x,))

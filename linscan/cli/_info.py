@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import linscan
+from linscan._dispatch import VARIABLE
 
 PACKAGES = ["linscan", "numpy", "array-api-compat", "numba", "torch"]
 
@@ -25,6 +26,8 @@ def run() -> int:
     facts.add_row("CPU", threads())
     for package in PACKAGES:
         facts.add_row(package, installed(package))
+    if VARIABLE in os.environ:
+        facts.add_row(VARIABLE, f"{os.environ[VARIABLE]!r} is the backend unless a call names one")
     console.print(facts)
 
     table = Table(
