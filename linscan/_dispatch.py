@@ -127,7 +127,8 @@ def choose(name: str, arrays: Sequence[Any], supports: Callable[[Backend], str |
 def _installed(name: str) -> Backend | str:
     if not isinstance(name, str) or name not in registry():
         known = ", ".join(registry()) or "none (run `pip install -e .` in the checkout)"
-        source = f", named by {VARIABLE}" if name == os.environ.get(VARIABLE) else ""
+        named = isinstance(name, str) and name == os.environ.get(VARIABLE)
+        source = f", named by {VARIABLE}" if named else ""
         raise ValueError(f"unknown backend {name!r}{source}; installed: {known}; or say 'auto'")
     return registry()[name]
 
