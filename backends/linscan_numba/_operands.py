@@ -42,9 +42,9 @@ NOWHERE = 0
 def multiplier(A: Any, a: Any, place: Any) -> Any:
     """:func:`locate` for a multiplier; if that is a number, it is put at the address ``place``.
 
-    For kernels only.
+    For kernels only: numba takes the overload below.
     """
-    raise NotImplementedError
+    raise NotImplementedError("compiled code only")
 
 
 @overload(multiplier, strict=False)

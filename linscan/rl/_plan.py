@@ -99,18 +99,19 @@ class EstimatorPlan(NamedTuple):
         """
         out = None if call.out is None else self._check_out(given)
         wrap, block, operands = self.wrap, self.block, EMPTY.copy()
+        fields: tuple[Any, ...] = call
         for field in self.numbers:
-            number: Any = call[1 + field]
+            number = fields[1 + field]
             if type(number) is int:
                 number = _arrays.real(EstimatorInputs._fields[field], number)
             operands[field] = number
         for x, (field, view, cast, copy) in zip(arrays, self.arrays, strict=False):
-            x = call[1 + field] if wrap is None else _host.view(x)
+            x = fields[1 + field] if wrap is None else _host.view(x)
             if cast is not None:
                 x = _arrays.native(x, cast)
             if copy is not None:
                 x = _arrays.expanded(x, copy)
-            operands[field] = x.reshape(view)  # pyright: ignore  # for it, any field of a call
+            operands[field] = x.reshape(view)
         inputs = EstimatorInputs._make(operands)
 
         if self.fused is None:
