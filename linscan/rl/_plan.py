@@ -99,7 +99,7 @@ class EstimatorPlan(NamedTuple):
         """
         out = None if call.out is None else self._check_out(given)
         wrap, block, operands = self.wrap, self.block, EMPTY.copy()
-        fields: tuple[Any, ...] = call
+        fields: list[Any] = [*call]
         for field in self.numbers:
             number = fields[1 + field]
             if type(number) is int:
