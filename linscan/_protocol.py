@@ -14,6 +14,30 @@ Fused = Callable[[EstimatorInputs, Any], None]
 whatever its library: see ``linscan._host.view``."""
 
 
+Backward = Callable[..., tuple[Any, Any] | None]
+"""``backward(problem, a, x, initial, g, reset) -> (lam, grad_a)``, or None: it declines.
+
+An optional attribute of a backend, for torch tensors: the gradients of a scan in one pass, 20
+bytes per element of full float32 ``a`` (a, x and g read, lam and grad_a written).  ``problem`` and
+the operands are those of the scan that gave ``x``, ``g`` is the gradient of ``x``, and with s the
+step that comes before t in the scan's own order::
+
+    lam[s] = g[s] + conj(a[t]) * lam[t]      from the last step to the first; cut where reset[t]
+    grad_a[t] = lam[t] * conj(x[s])          x[s] is initial[0] at the first step
+
+- ``problem.a`` is never "scalar", no size is zero, and ``problem.final`` is false.
+- ``x`` and ``g`` are ``(outer, time, inner)``, of any strides: 0 where ``g`` is one number for all.
+- ``lam`` is fresh, contiguous and full: the gradient of ``b``.  ``grad_a`` is fresh and has the
+  shape of ``a``: summed over the axes along which ``a`` has size 1 and the problem has not.
+- Selection, as in the scan: where ``reset``, and at the first step with no ``initial``, ``grad_a``
+  is exactly 0 and neither ``a[t]`` nor ``x[s]`` is read.
+- 16-bit numbers: lam and sums are carried in float32, and rounded once.
+- The same input gives the same bits, always.
+
+What it is not given (the gradient of ``initial``, of a broadcast ``b``, second derivatives) is made
+of calls of the scan.  Declining is no error: the same is then done in two passes."""
+
+
 class BackendUnavailable(ImportError):
     """A backend was named that cannot run here; the message says why and what would cure it."""
 
