@@ -171,7 +171,7 @@ def namespace(x: Any) -> Any:
 def empty(shape: tuple[int, ...], model: Any, dtype: str) -> Any:
     """A fresh uninitialised array of ``model``'s library and device."""
     if _host.is_cpu_array(model):
-        return _host.like(_host.empty(shape, dtype)[0, ...], model, dtype)
+        return _host.like(_host.empty(shape, dtype)[0], model, dtype)
     if is_torch(model):
         torch = sys.modules["torch"]
         return torch.empty(shape, dtype=getattr(torch, dtype), device=model.device)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from linscan import _arrays
+from linscan import _arrays, _host
 from linscan._arrays import is_scalar, signature
 from linscan._check import Check, boolean, check_options
 
@@ -60,6 +60,28 @@ class ScanCall(NamedTuple):
             backend,
             chunk_size,
             check,
+        )
+
+    def seen(self) -> ScanCall:
+        """The same over NumPy views, where every array offers one; else the call itself."""
+        given = self.a, self.b, self.initial, self.reset, self.out
+        if type(self.b) is np.ndarray:
+            return self
+        arrays = a, b, initial, reset, out = tuple(map(_host.seen, given))
+        if any(map(_arrays.is_torch, arrays)):
+            return self
+        return ScanCall(
+            a,
+            b,
+            initial,
+            self.axis,
+            self.reverse,
+            reset,
+            self.return_final,
+            b if self.out is self.b else out,
+            self.backend,
+            self.chunk_size,
+            self.check,
         )
 
     def signature(self) -> Any:

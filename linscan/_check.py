@@ -79,22 +79,27 @@ def check_same_place(**arrays: Any) -> None:
         raise TypeError(f"all arrays must be of one library and on one device, but {listed}")
 
 
-def check_out(
-    name: str, out: Any, shape: tuple[int, ...], dtype: str, inputs: dict[str, Any]
-) -> None:
-    """Raise unless ``out`` can take the result: its shape, dtype, and memory of its own."""
+def check_out(name: str, out: Any, shape: tuple[int, ...], dtype: str) -> None:
+    """Raise unless ``out`` can take the result: its shape and dtype, each element once.
+
+    Looks at nothing but what a plan may depend on.
+    """
     if tuple(out.shape) != shape:
         raise ValueError(f"{name} has shape {tuple(out.shape)}, but the result has shape {shape}")
     if dtype_name(out) != dtype or not getattr(out.dtype, "isnative", True):
         raise TypeError(f"{name} has dtype {out.dtype}, but the result has dtype {dtype}")
+    if _host.is_cpu_array(out) and _overlaps_itself(_host.view(out)):
+        raise ValueError(f"{name} overlaps itself: several of its elements share memory")
+
+
+def check_memory(name: str, out: Any, inputs: dict[str, Any]) -> None:
+    """Raise unless ``out`` may be written: it is writeable, and shares no memory with an input."""
     if is_torch(out):
         _check_tensor_out(name, out)
     if _host.is_cpu_array(out):
         memory = _host.view(out)
         if not memory.flags.writeable:
             raise ValueError(f"{name} is read-only")
-        if _overlaps_itself(memory):
-            raise ValueError(f"{name} overlaps itself: several of its elements share memory")
         for other, x in inputs.items():
             if not (x is None or is_scalar(x)) and np.shares_memory(memory, _host.view(x)):
                 raise ValueError(f"{name} shares memory with {other}: it needs memory of its own")

@@ -36,6 +36,8 @@ def seen(x: Any) -> Any:
     It offers none of tensors on devices, of those that require gradients, of dtypes that NumPy
     lacks, and of lazily conjugated or negated ones.
     """
+    if x is None:
+        return x
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
         try:
@@ -85,14 +87,14 @@ def like(x: NDArray[Any], model: Any, dtype: str) -> Any:
     return wrapper(model, dtype)(x)
 
 
-def empty(shape: tuple[int, ...], dtype: str, count: int = 1) -> NDArray[Any]:
-    """``count`` uninitialised arrays, each C-contiguous, along a first axis."""
+def empty(shape: tuple[int, ...], dtype: str, count: int = 1) -> list[NDArray[Any]]:
+    """``count`` uninitialised arrays, each C-contiguous."""
     kind = STORAGE[dtype]
     n = prod(shape)
     if n * kind.itemsize * count < LARGE:
-        return np.empty((count, *shape), kind)
+        return [np.empty(shape, kind) for _ in range(count)]
     pitch = -(-n * kind.itemsize // PAGE) * PAGE
     block = np.empty(pitch * count + PAGE, np.uint8)
     start = -block.ctypes.data % PAGE
     pages = block[start : start + pitch * count].view(kind)
-    return pages.reshape(count, -1)[:, :n].reshape(count, *shape)
+    return [x[:n].reshape(shape) for x in pages.reshape(count, -1)]

@@ -13,6 +13,7 @@ from linscan._check import (
     binary,
     check_axis,
     check_broadcast,
+    check_memory,
     check_out,
     check_same_place,
     looks_at_data,
@@ -121,7 +122,8 @@ def pack(call: ScanCall, cu_seqlens: Any) -> tuple[ScanCall, Packed]:
     states = (parts.total, *shape[:axis], *shape[axis + 1 :])
     check_broadcast("initial", initial, states, "the segments, then the other axes")
     if out is not None:
-        check_out("out", out, shape, dtype, call.inputs)
+        check_out("out", out, shape, dtype)
+        check_memory("out", out, call.inputs)
     xp, work = namespace(b), ACCUMULATE[dtype]
     state = xp.broadcast_to(_arrays.native(initial, work), states)
 

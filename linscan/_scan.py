@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from linscan import _arrays, _dispatch
+from linscan import _arrays, _dispatch, _host
 from linscan._arrays import is_scalar
 from linscan._call import ScanCall
 from linscan._check import (
@@ -13,6 +14,7 @@ from linscan._check import (
     binary,
     check_axis,
     check_broadcast,
+    check_memory,
     check_out,
     check_same_place,
     looks_at_data,
@@ -100,17 +102,23 @@ def scan(
         a, b, initial, axis, reverse, reset, return_final, out, backend, chunk_size, check
     ).checked()
     if cu_seqlens is None:
-        x, final = plan_scan(call).run(call)
+        x, final = solve(call)
     else:
         plain, packed = pack(call, cu_seqlens)
-        x, final = packed.results(plan_scan(plain).run(plain)[0], call.out)
+        x, final = packed.results(solve(plain)[0], call.out)
     return (x, final) if return_final else x
 
 
 def plan_call(*, cu_seqlens: Any, **arguments: Any) -> ScanPlan:
     """What :func:`scan` would do with these arguments."""
     call = ScanCall(**arguments).checked()
-    return plan_scan(call if cu_seqlens is None else pack(call, cu_seqlens)[0])
+    return plan_scan(call if cu_seqlens is None else pack(call, cu_seqlens)[0])[0]
+
+
+def solve(call: ScanCall) -> tuple[Any, Any]:
+    """``(x, final)`` of a call without packed sequences."""
+    plan, seen = plan_scan(call)
+    return plan.run(call, seen)
 
 
 class ScanPlan(NamedTuple):
@@ -128,19 +136,26 @@ class ScanPlan(NamedTuple):
     copies: frozenset[str]
     """Operands that are expanded in memory first: states, or those that leave tiny blocks."""
     differentiates: bool
+    wrap: Callable[[Any], Any] | None
+    """Makes a NumPy array one of the caller's, where the backend is given views; else None."""
 
     def explain(self) -> Kernel:
         """What would run."""
         return self.backend.explain(self.problem)
 
-    def run(self, call: ScanCall) -> tuple[Any, Any]:
-        """``(x, final)`` of a call that has the plan's signature."""
-        a, b, initial, reset, out = call.a, call.b, call.initial, call.reset, call.out
-        problem, whole = self.problem, self.layout
+    def run(self, call: ScanCall, seen: ScanCall) -> tuple[Any, Any]:
+        """``(x, final)`` of a call that has the plan's signature.
+
+        ``seen`` is the same call, in NumPy where that is possible.
+        """
+        given, problem, whole, wrap = call.out, self.problem, self.layout, self.wrap
         if self.differentiates:
             _refuse_gradients()
-        if out is not None:
-            check_out("out", out, whole.shape, problem.dtype, call.inputs)
+        if wrap is not None:
+            call = seen
+        if given is not None:
+            check_memory("out", given, call.inputs)
+        a, b, initial, reset, out = call.a, call.b, call.initial, call.reset, call.out
         if problem.a == "scalar":
             a = a if is_scalar(a) else a.item()
         elif self.casts:
@@ -170,13 +185,17 @@ class ScanPlan(NamedTuple):
                 None if reset is None else reset.reshape(views[3]),
                 None if target is None else target.reshape(views[4]),
             )
-        if out is None:
-            out = x.reshape(whole.shape)
-        elif target is None:
-            out[...] = x.reshape(whole.shape)
-        else:
-            written(out)
-        return out, None if final is None else final.reshape(self.state_shape)
+        if target is None:
+            x = x.reshape(whole.shape)
+        if final is not None:
+            final = final.reshape(self.state_shape)
+            final = final if wrap is None else wrap(final)
+        if given is None:
+            return x if wrap is None else wrap(x), final
+        if target is None:
+            out[...] = x
+        written(given)
+        return given, final
 
     def _reads_multiplier(self, b: Any, reset: Any, call: ScanCall) -> Any:
         """Where the multiplier is read: not at a reset, nor at the first step of a zero state."""
@@ -225,19 +244,24 @@ class ScanPlan(NamedTuple):
 _plans: dict[Any, ScanPlan] = {}
 
 
-def plan_scan(call: ScanCall) -> ScanPlan:
-    """The plan of a call without packed sequences: made once for each signature."""
+def plan_scan(call: ScanCall) -> tuple[ScanPlan, ScanCall]:
+    """The plan of a call without packed sequences, made once for each signature.
+
+    And the call over NumPy views, where every array offers one; else the call itself.
+    """
     backend = _dispatch.resolve(call.backend)
-    key = backend, call.signature()
+    seen = call.seen()
+    default = None if seen is call else _arrays.default_float()
+    key = backend, default, seen.signature()
     plan = _plans.get(key)
     if plan is None:
         if len(_plans) >= 1024:
             _plans.clear()
-        plan = _plans[key] = _plan(call._replace(backend=backend))
-    return plan
+        plan = _plans[key] = _plan(call._replace(backend=backend), seen)
+    return plan, seen
 
 
-def _plan(call: ScanCall) -> ScanPlan:
+def _plan(call: ScanCall, seen: ScanCall) -> ScanPlan:
     a, b, initial, reset, out = call.a, call.b, call.initial, call.reset, call.out
     named = {
         "a": None if is_scalar(a) else a,
@@ -258,8 +282,8 @@ def _plan(call: ScanCall) -> ScanPlan:
     if initial is not None:
         check_broadcast("initial", initial, rest, "the result without its time axis")
         named["initial"] = with_time(initial, rank, axis)
-    if out is not None and tuple(out.shape) != shape:
-        raise ValueError(f"out has shape {tuple(out.shape)}, but the result has shape {shape}")
+    if out is not None:
+        check_out("out", out, shape, dtype)
 
     kind: Kind = "scalar"
     if not is_scalar(a):
@@ -315,6 +339,7 @@ def _plan(call: ScanCall) -> ScanPlan:
         casts=any(not is_scalar(x) and _arrays.needs_cast(x, dtype) for x in promoting),
         copies=frozenset(copies),
         differentiates=any(getattr(x, "requires_grad", False) for x in promoting),
+        wrap=_host.wrapper(b, dtype) if seen.b is not b and chosen.backend.owns(seen.b) else None,
     )
 
 

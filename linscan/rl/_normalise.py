@@ -20,7 +20,7 @@ from linscan._check import (
     refuse_nan,
 )
 from linscan._problem import ACCUMULATE
-from linscan._scan import plan_scan
+from linscan._scan import solve
 from linscan.rl._call import DATA, DECAYS, FLAGS, LIKE_REWARDS, Call, check_arguments, promoted
 
 
@@ -241,7 +241,7 @@ def _sum_until(call: Call, axis: int, b: Any, stop: Any, *, reverse: bool) -> An
     scan = ScanCall(
         1.0, b, None, axis, reverse, stop, False, None, call.backend, call.chunk_size, "off"
     )
-    return plan_scan(scan).run(scan)[0]
+    return solve(scan)[0]
 
 
 def _refuse_nan(call: Call) -> None:

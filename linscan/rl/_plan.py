@@ -13,11 +13,11 @@ import numpy as np
 
 from linscan import _arrays, _dispatch, _host
 from linscan._call import ScanCall
-from linscan._check import check_axis, check_out
+from linscan._check import check_axis, check_memory, check_out
 from linscan._layout import Layout, kind_of, layout, operand, with_time
 from linscan._problem import ACCUMULATE, EstimatorInputs, EstimatorProblem, Kind, ScanProblem
 from linscan._protocol import Backend, Fused, Kernel
-from linscan._scan import plan_scan
+from linscan._scan import solve
 from linscan.rl._call import (
     DATA,
     DECAYS,
@@ -99,14 +99,13 @@ class EstimatorPlan(NamedTuple):
         """
         out = None if call.out is None else self._check_out(given)
         wrap, block, operands = self.wrap, self.block, EMPTY.copy()
-        fields: list[Any] = [*call]
         for field in self.numbers:
-            number = fields[1 + field]
+            number: Any = call[1 + field]
             if type(number) is int:
                 number = _arrays.real(EstimatorInputs._fields[field], number)
             operands[field] = number
         for x, (field, view, cast, copy) in zip(arrays, self.arrays, strict=False):
-            x = fields[1 + field] if wrap is None else _host.view(x)
+            x = call[1 + field] if wrap is None else _host.view(x)
             if cast is not None:
                 x = _arrays.native(x, cast)
             if copy is not None:
@@ -119,11 +118,12 @@ class EstimatorPlan(NamedTuple):
         elif out is None or self.out_copies:
             count, dtype = len(self.estimator.outputs), self.problem.out_dtype
             if wrap is None:
-                fresh = _arrays.empty((count, *block), call.rewards, dtype)
+                fresh = [_arrays.empty(block, call.rewards, dtype) for _ in range(count)]
             else:
                 fresh = _host.empty(block, dtype, count)
             self.fused(inputs, fresh)
-            results = list(fresh.reshape(count, *self.shape))
+            shape = self.shape
+            results = [x.reshape(shape) for x in fresh]
             if wrap is not None:
                 results = list(map(wrap, results))
         else:
@@ -141,10 +141,10 @@ class EstimatorPlan(NamedTuple):
     def _check_out(self, given: Call) -> tuple[Any, ...]:
         out = outs(given)
         inputs = ((name, getattr(given, name)) for name in (*DATA, *FLAGS, *DECAYS))
-        others = {name: x for name, x in inputs if hasattr(x, "shape")}
+        others = {name: _host.seen(x) for name, x in inputs if hasattr(x, "shape")}
         for label, x in out.items():
-            check_out(label, x, self.shape, self.problem.out_dtype, others)
-            others[label] = x
+            check_memory(label, x, others)
+            others[label] = _host.seen(x)
         return tuple(out.values())
 
     def _compose(self, inputs: EstimatorInputs) -> tuple[Any, ...]:
@@ -172,7 +172,7 @@ class EstimatorPlan(NamedTuple):
             call = ScanCall(
                 a, b, state, 1, True, reset, False, None, self.backend.name, p.chunk_size, "off"
             )
-            return plan_scan(call).run(call)[0]
+            return solve(call)[0]
 
         with ExitStack() as stack:
             stack.enter_context(np.errstate(all="ignore"))
@@ -301,6 +301,9 @@ def _plan(call: Call) -> EstimatorPlan:
     composed = ScanProblem(
         outer, time, inner, ACCUMULATE[dtype], _composed_kind(problem), reverse=True
     )
+    if call.out is not None:
+        for label, x in outs(call).items():
+            check_out(label, x, shape, problem.out_dtype)
     given = [x for n in (*DATA, *FLAGS) if (x := getattr(call, n)) is not None]
     chosen = _dispatch.choose(
         _dispatch.resolve(call.backend), given, lambda backend: backend.supports(composed)
@@ -323,7 +326,6 @@ def _plan(call: Call) -> EstimatorPlan:
         out_copies=any(
             layout(shape, axis, [operand(x, len(shape))]).loops
             for x in ([] if call.out is None else outs(call).values())
-            if tuple(x.shape) == shape
         ),
         wrap=(
             None
