@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,12 @@ def is_torch(x: Any) -> bool:
     """Whether ``x`` is a torch tensor."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
+
+
+def hides_data() -> bool:
+    """Whether tensors have no data to be looked at: in a graph, or under a transformation."""
+    torch = sys.modules["torch"]
+    return bool(torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active())
 
 
 def is_plain(x: Any) -> bool:
@@ -139,11 +146,12 @@ def promote(**named: Any) -> str:
             )
     if any(map(is_torch, operands)):
         torch = sys.modules["torch"]
-        result = operands[0]
-        for x in operands[1:]:
-            shape = (1,) if any(getattr(y, "ndim", 0) for y in (result, x)) else ()
-            result = torch.empty(shape, dtype=torch.result_type(result, x), device="meta")
-        dtype = result.dtype if not is_scalar(result) else default_float()
+        result: Any = 0
+        for x in operands:
+            if not is_scalar(x):
+                x = torch.empty((1,) * min(x.ndim, 1), dtype=x.dtype, device="meta")
+            result = result + x
+        dtype = result.dtype
         if not (dtype.is_floating_point or dtype.is_complex):
             dtype = default_float()
         return str(dtype).removeprefix("torch.")
@@ -163,14 +171,31 @@ def native(x: Any, dtype: str) -> Any:
 
 def namespace(x: Any) -> Any:
     """The array-API namespace of ``x``."""
+    if is_torch(x):
+        from array_api_compat import torch
+
+        return torch
     from array_api_compat import array_namespace
 
     return array_namespace(x)
 
 
+def quiet(x: Any) -> AbstractContextManager[Any]:
+    """No warnings about what ``x`` holds; torch has none."""
+    return nullcontext() if is_torch(x) else np.errstate(all="ignore")
+
+
+def put(x: Any, steps: Any, values: Any) -> Any:
+    """A fresh ``x`` with those values at some steps of its first axis."""
+    if is_torch(x):
+        return x.index_put((steps,), values)
+    x[steps] = values
+    return x
+
+
 def empty(shape: tuple[int, ...], model: Any, dtype: str) -> Any:
     """A fresh uninitialised array of ``model``'s library and device."""
-    if _host.is_cpu_array(model):
+    if _host.is_cpu_array(model) and not (is_torch(model) and hides_data()):
         return _host.like(_host.empty(shape, dtype)[0], model, dtype)
     if is_torch(model):
         torch = sys.modules["torch"]
@@ -189,6 +214,16 @@ def filled(shape: tuple[int, ...], value: Any, model: Any, dtype: str) -> Any:
 def expanded(x: Any, shape: tuple[int, ...]) -> Any:
     """A contiguous copy of ``x``, broadcast to that shape."""
     return filled(shape, x, x, dtype_name(x))
+
+
+def along(axis: int, steps: Any, shape: tuple[int, ...], model: Any) -> Any:
+    """A bool array that is true at those steps: full along the axis, of size 1 elsewhere.
+
+    A step T, past the last one, is none.
+    """
+    marks = filled((shape[axis] + 1,), False, model, "bool")
+    marks[steps] = True
+    return marks[:-1].reshape(tuple(n if i == axis else 1 for i, n in enumerate(shape)))
 
 
 def array_like(name: str, x: Any, model: Any) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 
 from linscan import _arrays, _host
 from linscan._arrays import is_scalar, signature
-from linscan._check import Check, boolean, check_options
+from linscan._check import Check, boolean, check_options, refuse_nan
 
 
 class ScanCall(NamedTuple):
@@ -97,6 +97,17 @@ class ScanCall(NamedTuple):
             signature(self.out),
             self.chunk_size,
         )
+
+    def refuse_nan(self, shape: tuple[int, ...], axis: int, reset: Any) -> None:
+        """ValueError for the first NaN that is read.
+
+        The multiplier is not, at a reset and at the first step of a zero state.
+        """
+        skipped = [] if self.initial is not None else [shape[axis] - 1 if self.reverse else 0]
+        unread = _arrays.along(axis, skipped, shape, self.b)
+        refuse_nan("a", self.a, ~unread if reset is None else ~(unread | reset))
+        refuse_nan("b", self.b)
+        refuse_nan("initial", self.initial)
 
     @property
     def inputs(self) -> dict[str, Any]:

@@ -8,14 +8,27 @@ from typing import Any, Literal
 import numpy as np
 
 from linscan import _host
-from linscan._arrays import dtype_name, is_number_dtype, is_scalar, is_torch, namespace, place
+from linscan._arrays import (
+    dtype_name,
+    hides_data,
+    is_number_dtype,
+    is_scalar,
+    is_torch,
+    namespace,
+    place,
+)
 
 Check = Literal["auto", "full", "off"]
 
 
 def looks_at_data(check: Check, x: Any) -> bool:
-    """Whether a check of that kind reads what ``x`` holds: never on a device, unless full."""
-    return check == "full" or (check == "auto" and _host.is_cpu_array(x))
+    """Whether a check of that kind reads what ``x`` holds.
+
+    Never on a device, unless full; never where nothing may look: in a graph, under vmap.
+    """
+    if check == "off" or (is_torch(x) and hides_data()):
+        return False
+    return check == "full" or _host.is_cpu_array(x)
 
 
 def integer(name: str, x: Any) -> int:

@@ -16,6 +16,8 @@ VARIABLE = "LINSCAN_BACKEND"
 AUTO = "auto"
 
 _default: ContextVar[str] = ContextVar("linscan_backend", default=os.environ.get(VARIABLE) or AUTO)
+default_in_graphs = _default.get()
+"""The same for Dynamo, which reads no ContextVar, but compiles anew when a global has changed."""
 
 
 class Choice(NamedTuple):
@@ -91,11 +93,14 @@ def use_backend(name: str) -> Iterator[None]:
     """
     if name != AUTO:
         _installed(name)
+    global default_in_graphs
     token = _default.set(name)
+    default_in_graphs = name
     try:
         yield
     finally:
         _default.reset(token)
+        default_in_graphs = _default.get()
 
 
 def resolve(name: str) -> str:
@@ -103,6 +108,11 @@ def resolve(name: str) -> str:
     if not isinstance(name, str):
         _installed(name)
     return _default.get() if name == AUTO else name
+
+
+def resolve_in_graph(name: str) -> str:
+    """The same, in terms that Dynamo can trace."""
+    return default_in_graphs if name == AUTO else name
 
 
 def choose(name: str, arrays: Sequence[Any], supports: Callable[[Backend], str | None]) -> Choice:

@@ -22,13 +22,17 @@ from linscan._problem import ACCUMULATE
 
 
 class Segments(NamedTuple):
-    """Where the non-empty segments begin and end (inclusive), and which ones those are."""
+    """Where each segment begins and ends (inclusive); both are T for an empty one.
+
+    Empty ones stay among the others, so that sizes do not depend on data: a device is not waited
+    for, and a graph can be recorded.
+    """
 
     first: Any
     last: Any
-    number: Any
+    there: Any
+    """Whether it has any steps."""
     total: int
-    """With the empty ones."""
 
 
 def segments(cu_seqlens: Any, time: int, name: str, model: Any, check: bool) -> Segments:
@@ -52,8 +56,9 @@ def segments(cu_seqlens: Any, time: int, name: str, model: Any, check: bool) -> 
     xp = namespace(offsets)
     offsets = xp.astype(offsets, xp.int64)
     start, stop = offsets[:-1], offsets[1:]
-    (number,) = xp.nonzero(stop > start)
-    return Segments(start[number], stop[number] - 1, number, offsets.shape[0] - 1)
+    there = stop > start
+    first, last = xp.where(there, start, time), xp.where(there, stop - 1, time)
+    return Segments(first, last, there, offsets.shape[0] - 1)
 
 
 def _check_offsets(offsets: np.ndarray[Any, np.dtype[np.int64]], time: int) -> None:
@@ -71,13 +76,6 @@ def _check_offsets(offsets: np.ndarray[Any, np.dtype[np.int64]], time: int) -> N
         )
 
 
-def along(axis: int, steps: Any, shape: tuple[int, ...], model: Any) -> Any:
-    """A bool array that is true at those steps: full along the axis, of size 1 elsewhere."""
-    marks = _arrays.filled((shape[axis],), False, model, "bool")
-    marks[steps] = True
-    return marks.reshape(tuple(n if i == axis else 1 for i, n in enumerate(shape)))
-
-
 class Packed(NamedTuple):
     """How the result of a plain scan is read as that of packed sequences."""
 
@@ -91,10 +89,15 @@ class Packed(NamedTuple):
 
     def results(self, x: Any, out: Any) -> tuple[Any, Any]:
         """``(x, final)`` as the caller wants them."""
-        rest = (*x.shape[: self.axis], *x.shape[self.axis + 1 :])
-        shape = (self.parts.total, *rest)
-        final = _arrays.filled(shape, 0 if self.state is None else self.state, x, dtype_name(x))
-        final[self.parts.number] = namespace(x).moveaxis(x, self.axis, 0)[self.ends]
+        xp, axis, time = namespace(x), self.axis, x.shape[self.axis]
+        states = (self.parts.total, *x.shape[:axis], *x.shape[axis + 1 :])
+        final = xp.zeros(states, dtype=x.dtype, device=x.device)
+        if self.state is not None:
+            final = final + self.state
+        if time:
+            last = xp.moveaxis(x, axis, 0)[xp.where(self.parts.there, self.ends, time - 1)]
+            there = xp.reshape(self.parts.there, (-1, *(1,) * (x.ndim - 1)))
+            final = xp.where(there, last, final)
         x, final = _arrays.native(x, self.dtype), _arrays.native(final, self.dtype)
         if out is not None and x is not out:
             out[...] = x
@@ -110,14 +113,14 @@ def pack(call: ScanCall, cu_seqlens: Any) -> tuple[ScanCall, Packed]:
     dtype = _arrays.promote(a=a, b=b, initial=initial)
     parts = segments(cu_seqlens, shape[axis], "b", b, looks_at_data(call.check, b))
     begins, ends = (parts.last, parts.first) if call.reverse else (parts.first, parts.last)
-    cuts = along(axis, begins, shape, b)
+    cuts = _arrays.along(axis, begins, shape, b)
     if reset is not None:
         check_broadcast("reset", reset, shape, "the result")
         reset = binary("reset", reset, looks_at_data(call.check, reset))
         cuts = cuts | reset
+    plain = call._replace(initial=None, reset=cuts, return_final=False)
     if initial is None:
-        packed = Packed(parts, ends, axis, dtype, None)
-        return call._replace(reset=cuts, return_final=False), packed
+        return plain, Packed(parts, ends, axis, dtype, None)
 
     states = (parts.total, *shape[:axis], *shape[axis + 1 :])
     check_broadcast("initial", initial, states, "the segments, then the other axes")
@@ -126,26 +129,28 @@ def pack(call: ScanCall, cu_seqlens: Any) -> tuple[ScanCall, Packed]:
         check_memory("out", out, call.inputs)
     xp, work = namespace(b), ACCUMULATE[dtype]
     state = xp.broadcast_to(_arrays.native(initial, work), states)
+    packed = Packed(parts, ends, axis, dtype, state)
+    if not shape[axis]:
+        return plain, packed
 
     def at_begins(x: Any) -> Any:
-        return xp.moveaxis(xp.broadcast_to(x, shape), axis, 0)[begins]
+        steps = xp.moveaxis(xp.broadcast_to(x, shape), axis, 0)
+        return steps[xp.where(parts.there, begins, 0)]
 
-    folded = _arrays.filled(shape, b, b, work)
-    first = at_begins(folded)
-    multiplier = a if is_scalar(a) else at_begins(_arrays.native(a, work))
-    with np.errstate(all="ignore"):
-        joined = multiplier * state[parts.number] + first
+    read = xp.broadcast_to(xp.reshape(parts.there, (-1, *(1,) * (len(shape) - 1))), states)
     if reset is not None:
-        joined = xp.where(at_begins(reset), first, joined)
-    xp.moveaxis(folded, axis, 0)[begins] = joined
+        read = read & ~at_begins(reset)
+    multiplier = a
     if not is_scalar(a):
         a = _arrays.native(a, work)
-    plain = call._replace(
-        a=a,
-        b=folded,
-        initial=None,
-        reset=cuts,
-        return_final=False,
-        out=out if work == dtype else None,
-    )
-    return plain, Packed(parts, ends, axis, dtype, state)
+        multiplier = xp.where(read, at_begins(a), 0)
+    b = _arrays.native(b, work)
+    first = at_begins(b)
+    with _arrays.quiet(b):
+        joined = xp.where(read, multiplier * xp.where(read, state, 0) + first, first)
+    one_more = (*shape[:axis], 1, *shape[axis + 1 :])
+    room = xp.zeros(one_more, dtype=b.dtype, device=b.device)
+    longer = xp.concat([xp.broadcast_to(b, shape), room], axis=axis)
+    folded = _arrays.put(xp.moveaxis(longer, axis, 0), begins, joined)[:-1]
+    out = out if work == dtype else None
+    return plain._replace(a=a, b=xp.moveaxis(folded, 0, axis), out=out), packed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,13 +17,13 @@ from linscan._check import (
     check_out,
     check_same_place,
     looks_at_data,
-    refuse_nan,
 )
 from linscan._host import is_cpu_array, written
 from linscan._layout import Layout, in_the_way, kind_of, layout, operand, with_time
-from linscan._packed import along, pack
+from linscan._packed import pack
 from linscan._problem import Kind, ScanProblem
-from linscan._protocol import Backend, BackendUnsupported, Kernel
+from linscan._protocol import Backend, Kernel
+from linscan._tracked import is_tracked, solve_tracked
 
 
 def scan(
@@ -117,6 +116,8 @@ def plan_call(*, cu_seqlens: Any, **arguments: Any) -> ScanPlan:
 
 def solve(call: ScanCall) -> tuple[Any, Any]:
     """``(x, final)`` of a call without packed sequences."""
+    if is_tracked(call.b, call.a, call.initial):
+        return solve_tracked(call)
     plan, seen = plan_scan(call)
     return plan.run(call, seen)
 
@@ -135,7 +136,6 @@ class ScanPlan(NamedTuple):
     casts: bool
     copies: frozenset[str]
     """Operands that are expanded in memory first: states, or those that leave tiny blocks."""
-    differentiates: bool
     wrap: Callable[[Any], Any] | None
     """Makes a NumPy array one of the caller's, where the backend is given views; else None."""
 
@@ -149,8 +149,6 @@ class ScanPlan(NamedTuple):
         ``seen`` is the same call, in NumPy where that is possible.
         """
         given, problem, whole, wrap = call.out, self.problem, self.layout, self.wrap
-        if self.differentiates:
-            _refuse_gradients()
         if wrap is not None:
             call = seen
         if given is not None:
@@ -167,9 +165,7 @@ class ScanPlan(NamedTuple):
         if reset is not None:
             reset = binary("reset", reset, looks_at_data(call.check, reset))
         if call.check == "full":
-            refuse_nan("a", call.a, self._reads_multiplier(b, reset, call))
-            refuse_nan("b", call.b)
-            refuse_nan("initial", call.initial)
+            call.refuse_nan(whole.shape, self.axis, reset)
         target = out
         if self.copies:
             a, b, initial, reset, target = self._expand(a, b, initial, reset, out)
@@ -196,12 +192,6 @@ class ScanPlan(NamedTuple):
             out[...] = x
         written(given)
         return given, final
-
-    def _reads_multiplier(self, b: Any, reset: Any, call: ScanCall) -> Any:
-        """Where the multiplier is read: not at a reset, nor at the first step of a zero state."""
-        first = [] if call.initial is not None else [-1 if call.reverse else 0]
-        unread = along(self.axis, first if self.problem.time else [], self.layout.shape, b)
-        return ~unread if reset is None else ~(unread | reset)
 
     def _blocks(self, a: Any, b: Any, initial: Any, reset: Any, out: Any) -> tuple[Any, Any]:
         """One backend call per block, into one result."""
@@ -338,14 +328,5 @@ def _plan(call: ScanCall, seen: ScanCall) -> ScanPlan:
         state_shape=rest,
         casts=any(not is_scalar(x) and _arrays.needs_cast(x, dtype) for x in promoting),
         copies=frozenset(copies),
-        differentiates=any(getattr(x, "requires_grad", False) for x in promoting),
         wrap=_host.wrapper(b, dtype) if seen.b is not b and chosen.backend.owns(seen.b) else None,
     )
-
-
-def _refuse_gradients() -> None:
-    if sys.modules["torch"].is_grad_enabled():
-        raise BackendUnsupported(
-            "an input requires grad, and this version of linscan computes no gradients: "
-            "call it under torch.no_grad(), or pass x.detach()"
-        )

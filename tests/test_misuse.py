@@ -408,10 +408,11 @@ def test_sparse_tensors(misuse: Misuse):
 def test_scan_refuses_to_lose_a_gradient(name: str):
     tensors = {"a": torch.ones(3), "b": torch.ones(2, 3), "initial": torch.ones(2)}
     tensors[name].requires_grad_()
-    with pytest.raises(linscan.BackendUnsupported, match=r"no gradients: .*no_grad.*detach"):
-        linscan.scan(**tensors)
+    out = torch.empty(2, 3)
+    with pytest.raises(ValueError, match=r"^out= .*gradients need one: leave out= away.*no_grad"):
+        linscan.scan(**tensors, out=out)
     with torch.no_grad():
-        assert not linscan.scan(**tensors).requires_grad
+        assert not linscan.scan(**tensors, out=out).requires_grad
 
 
 # -------------------------------------------------------------------------------- every estimator

@@ -67,5 +67,11 @@ class NumbaBackend:
 
         return _scan.scan(problem, a, b, initial, reset, out)
 
+    def differentiable(self) -> Callable[..., Any]:
+        """See :data:`linscan._protocol.Differentiable`."""
+        from linscan_torch import _autograd
+
+        return _autograd.register(self.name, self.scan)
+
 
 BACKEND = NumbaBackend()

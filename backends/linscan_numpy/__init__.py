@@ -43,5 +43,11 @@ class NumpyBackend:
         """See :meth:`linscan._protocol.Backend.scan`."""
         return scan(problem, a, b, initial, reset, out)
 
+    def differentiable(self) -> Callable[..., Any]:
+        """See :data:`linscan._protocol.Differentiable`."""
+        from linscan_torch import _autograd
+
+        return _autograd.register(self.name, self.scan)
+
 
 BACKEND = NumpyBackend()

@@ -56,5 +56,11 @@ class TorchBackend:
 
         return scan(problem, a, b, initial, reset, out)
 
+    def differentiable(self) -> Callable[..., Any]:
+        """See :data:`linscan._protocol.Differentiable`."""
+        from linscan_torch import _autograd
+
+        return _autograd.register(self.name, self.scan)
+
 
 BACKEND = TorchBackend()

@@ -149,13 +149,13 @@ def _adjoint(
         both = backward(problem, a, x, initial, g, reset)
         if both is not None:
             return both
-    lam = _scan(a.conj(), g, None, reset, way.adjoint)
+    lam = _scan(conj(a), g, None, reset, way.adjoint)
     product = _empty(lam.shape, wide(lam[:0]))
-    torch.mul(wide(way.targets(lam)), wide(way.sources(x)).conj(), out=way.targets(product))
+    torch.mul(wide(way.targets(lam)), conj(wide(way.sources(x))), out=way.targets(product))
     if initial is None:
         way.first(product).zero_()
     else:
-        way.first(product).copy_(entering(way, wide(lam), wide(initial).conj(), None))
+        way.first(product).copy_(entering(way, wide(lam), conj(wide(initial)), None))
     if reset is not None:
         product.masked_fill_(reset, 0)
     return lam, reduced(product, a.shape).to(lam.dtype)
@@ -164,10 +164,10 @@ def _adjoint(
 # ------------------------------------------------------------------ derivatives, by either of two
 
 
-def _remember_scan(ctx: Any, inputs: tuple[Any, ...], x: Tensor) -> None:
+def _remember_scan(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     a, b, initial, reset, *way = inputs
     ctx.way, ctx.shape = Way(*way), b.shape
-    ctx.save_for_backward(a, x if ctx.needs_input_grad[0] else None, initial, reset)
+    ctx.save_for_backward(a, output if ctx.needs_input_grad[0] else None, initial, reset)
     ctx.set_materialize_grads(False)
 
 
@@ -183,7 +183,7 @@ def _scan_gradients(calls: Calls, ctx: Any, g: Gradient) -> tuple[Gradient, ...]
     if needs_a and not way.leaving:
         lam, grad_a = calls.adjoint(a, x, initial, g, reset, way)
     else:
-        lam = calls.scan(conj(a), g, None, reset, way.adjoint)
+        lam = calls.scan(None if a is None else conj(a), g, None, reset, way.adjoint)
         if needs_a:
             grad_a = multiplier_gradient(way, lam, x, None, reset, a.shape)
     return (
@@ -212,7 +212,7 @@ def _adjoint_gradients(
     if g_grad_a is not None:
         brought = carried(way, g_grad_a, x, initial, reset)
         into_lam = brought if g_lam is None else g_lam + brought
-        grad_x = carried(way.adjoint, g_grad_a.conj(), lam, None, reset)
+        grad_x = carried(way.adjoint, conj(g_grad_a), lam, None, reset)
         if initial is not None:
             grad_initial = state_gradient(way, g_grad_a, lam, reset, initial)
     grad_a = grad_g = None
@@ -283,8 +283,8 @@ class _Adjoint(Function):
         way: Way = ctx.way
         dg = torch.zeros_like(lam) if dg is None else dg
         if da is not None:
-            dg = dg + carried(way.adjoint, da.conj(), lam, None, reset)
-        dlam = EAGER.scan(a.conj(), dg, None, reset, way.adjoint)
+            dg = dg + carried(way.adjoint, conj(da), lam, None, reset)
+        dlam = EAGER.scan(conj(a), dg, None, reset, way.adjoint)
         dgrad_a = multiplier_gradient(way, dlam, x, initial, reset, a.shape)
         if dx is not None or dinitial is not None:
             dx = torch.zeros_like(x) if dx is None else dx
@@ -360,7 +360,7 @@ _WAY = "str engine, Scalar number, bool reverse, bool leaving, int? chunk_size"
     schema=f"(Tensor? a, Tensor b, Tensor? initial, Tensor? reset, {_WAY}) -> Tensor",
 )
 def _scan_op(a: Gradient, b: Tensor, initial: Gradient, reset: Gradient, *way: Any) -> Tensor:
-    return _scan(a, b, initial, reset, Way(*way))
+    return _scan(_resolved(a), _resolved(b), _resolved(initial), reset, Way(*way))
 
 
 @torch.library.custom_op(
@@ -372,7 +372,13 @@ def _scan_op(a: Gradient, b: Tensor, initial: Gradient, reset: Gradient, *way: A
 def _adjoint_op(
     a: Tensor, x: Tensor, initial: Gradient, g: Tensor, reset: Gradient, *way: Any
 ) -> tuple[Tensor, Tensor]:
-    return _adjoint(a, x, initial, g, reset, Way(*way))
+    a, x, g = _resolved(a), _resolved(x), _resolved(g)
+    return _adjoint(a, x, _resolved(initial), g, reset, Way(*way))
+
+
+def _resolved(x: Any) -> Any:
+    """With no lazy conjugation or negation, which torch may overlook where a graph runs."""
+    return None if x is None else x.resolve_conj().resolve_neg()
 
 
 @_scan_op.register_fake

@@ -74,9 +74,9 @@ class Calls(Protocol):
     ) -> tuple[Tensor, Tensor]: ...
 
 
-def conj(a: Gradient) -> Gradient:
-    """The complex conjugate."""
-    return None if a is None else a.conj()
+def conj(v: Tensor) -> Tensor:
+    """The complex conjugate, in memory: where a graph runs, torch may overlook a lazy one."""
+    return v.conj_physical() if v.is_complex() else v
 
 
 def reduced(v: Tensor, shape: torch.Size) -> Tensor:
@@ -113,21 +113,21 @@ def multiplier_gradient(
     way: Way, lam: Tensor, x: Tensor, initial: Gradient, reset: Gradient, shape: torch.Size
 ) -> Tensor:
     """``∂a[t] = λ[t]·conj(x[s])``, summed to the shape of ``a``."""
-    product = wide(way.targets(lam)) * wide(way.sources(x)).conj()
+    product = wide(way.targets(lam)) * conj(wide(way.sources(x)))
     product = cut(product, None if reset is None else way.between(reset))
     edge = torch.zeros_like(way.first(lam), dtype=product.dtype)
     if way.leaving:
         product = way._replace(reverse=not way.reverse).join(edge, product)
     else:
         if initial is not None:
-            edge = entering(way, wide(lam), wide(initial).conj(), reset)
+            edge = entering(way, wide(lam), conj(wide(initial)), reset)
         product = way.join(edge, product)
     return reduced(product, shape).to(lam.dtype)
 
 
 def state_gradient(way: Way, a: Gradient, lam: Tensor, reset: Gradient, initial: Tensor) -> Tensor:
     """``∂initial = conj(a[0])·λ[0]``."""
-    multiplier = way.number.conjugate() if a is None else wide(way.first(a)).conj()
+    multiplier = way.number.conjugate() if a is None else conj(wide(way.first(a)))
     product = multiplier * wide(way.first(lam))
     product = cut(product, None if reset is None else way.first(reset))
     return reduced(product, initial.shape).to(lam.dtype)

@@ -176,7 +176,7 @@ def _unpack(call: Call, axis: int, check: bool) -> Call:
     rewards = call.rewards
     xp = _arrays.namespace(rewards)
     parts = _packed.segments(call.cu_seqlens, rewards.shape[axis], "rewards", rewards, check)
-    ends = _packed.along(axis, parts.last, tuple(rewards.shape), rewards)
+    ends = _arrays.along(axis, parts.last, tuple(rewards.shape), rewards)
     call = call._replace(cu_seqlens=None)
     if call.next_values is not None:
         return call._replace(truncated=_either(call.truncated, ends))
@@ -185,9 +185,11 @@ def _unpack(call: Call, axis: int, check: bool) -> Call:
         return call._replace(terminated=_either(call.terminated, only_packed))
     rest = (*rewards.shape[:axis], *rewards.shape[axis + 1 :])
     check_broadcast("last_values", call.last_values, (parts.total, *rest), "(segments, other axes)")
-    following = xp.zeros_like(rewards, dtype=call.last_values.dtype)
+    longer = (*rewards.shape[:axis], rewards.shape[axis] + 1, *rewards.shape[axis + 1 :])
+    following = xp.zeros(longer, dtype=call.last_values.dtype, device=rewards.device)
     last_values = xp.broadcast_to(call.last_values, (parts.total, *rest))
-    xp.moveaxis(following, axis, 0)[parts.last] = last_values[parts.number]
+    following = _arrays.put(xp.moveaxis(following, axis, 0), parts.last, last_values)[:-1]
+    following = xp.moveaxis(following, 0, axis)
     if call.truncated is not None:
         truncation = call.truncation_values
         if call.on_missing_bootstrap == "current_value":
