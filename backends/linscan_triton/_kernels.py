@@ -1,0 +1,266 @@
+"""The two kernels, and what they have in common; what they scan is up to three small functions.
+
+``LOAD(operands, place, ...)`` reads what a tile needs, as it is stored; ``PREPARE(raw, ...)`` makes
+multipliers and inputs of it, in the order of the scan; ``FINISH(results, place, x, ...)`` writes.
+Loads come a tile early, so that memory is busy while the tile before is scanned.
+
+A program does one chunk of time: all of it, unless there are few rows.  Then the chunks' totals
+(``products`` and ``sums``) are found first, with nothing else written; they are the multipliers and
+inputs of a scan over chunks, by these same kernels; and its ``states`` are where each chunk starts.
+"""
+
+# mypy: ignore-errors
+# pyright: basic
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from linscan_triton._tile import (
+    advance,
+    bounded,
+    choose,
+    load,
+    ordered,
+    scan_tile,
+    state_place,
+    steps_in_order,
+    tile_place,
+    total,
+    vanish,
+    write,
+)
+
+
+@triton.jit
+def _start(
+    initial,
+    states,
+    plane,
+    lane,
+    lanes,
+    chunk,
+    chunks,
+    LANES: tl.constexpr,
+    REVERSE: tl.constexpr,
+    COMPLEX: tl.constexpr,
+    ACC: tl.constexpr,
+):
+    """The state before a chunk, ``[LANES, 1]`` each part."""
+    if COMPLEX:
+        state = (tl.zeros([LANES, 1], ACC), tl.zeros([LANES, 1], ACC))
+    else:
+        state = (tl.zeros([LANES, 1], ACC),)
+    before = chunk - 1
+    if REVERSE:
+        before = chunks - 2 - chunk
+    if initial is not None:
+        limit = lanes
+        if states is not None:
+            limit = tl.where(chunk == 0, lanes, 0)
+        at = state_place(plane, lane, limit)
+        given = load(initial, at, LANES, 1, 1, COMPLEX)
+        state = ordered(given, False, ACC)
+    if states is not None:
+        limit = tl.where(chunk == 0, 0, lanes)
+        at = plane, lane, limit, tl.zeros([1, 1, 1], tl.int64) + before, chunks
+        given = ordered(load(states, at, LANES, 1, 1, COMPLEX), False, ACC)
+        state = choose(chunk == 0, state, given)
+    return state
+
+
+@triton.jit
+def _one(LANES: tl.constexpr, COMPLEX: tl.constexpr, ACC: tl.constexpr):
+    if COMPLEX:
+        return tl.full([LANES, 1], 1.0, ACC), tl.zeros([LANES, 1], ACC)
+    else:
+        return (tl.full([LANES, 1], 1.0, ACC),)
+
+
+@triton.jit
+def _keep(x, plane, lane, lanes, chunk, chunks, state, LANES: tl.constexpr):
+    """Write a state of a chunk."""
+    at = plane, lane, lanes, tl.zeros([1, 1, 1], tl.int64) + chunk, chunks
+    write(x, at, state, LANES, 1, 1, False)
+
+
+@triton.jit
+def _step_place(plane, lane, lanes, step, time):
+    """Where one step lies: no lane is inside if it does not exist."""
+    return plane, lane, tl.where(step >= 0, lanes, 0), tl.zeros([1, 1, 1], tl.int64) + step, time
+
+
+@triton.jit
+def rows(
+    operands,
+    results,
+    initial,
+    final,
+    products,
+    sums,
+    states,
+    real: tl.float64,
+    imaginary: tl.float64,
+    lanes,
+    time,
+    chunks,
+    CHUNK: tl.constexpr,
+    LANES: tl.constexpr,
+    STEPS: tl.constexpr,
+    V: tl.constexpr,
+    W: tl.constexpr,
+    KIND: tl.constexpr,
+    REVERSE: tl.constexpr,
+    COMPLEX: tl.constexpr,
+    ACC: tl.constexpr,
+    LOAD: tl.constexpr,
+    PREPARE: tl.constexpr,
+    FINISH: tl.constexpr,
+):
+    """Tiles of adjoining steps, one after another.  ``CHUNK``: tiles per chunk; 0: all."""
+    blocks = tl.cdiv(lanes, LANES)
+    program = tl.program_id(0)
+    chunk = program % chunks
+    plane = (program // chunks // blocks).to(tl.int64)
+    lane = (program // chunks % blocks).to(tl.int64) * LANES
+    tiles = tl.cdiv(time, STEPS)
+    begin = 0
+    count = tiles
+    if CHUNK > 0:
+        begin = chunk * CHUNK
+        count = tl.minimum(tiles - begin, CHUNK)
+    tile = begin
+    ahead = 1
+    first = 0
+    if REVERSE:
+        tile = tiles - 1 - begin
+        ahead = -1
+        first = time - 1
+    if initial is not None:
+        first = -1
+
+    state = _start(initial, states, plane, lane, lanes, chunk, chunks, LANES, REVERSE, COMPLEX, ACC)
+    if products is not None:
+        product = _one(LANES, COMPLEX, ACC)
+        poison = tl.zeros([LANES, 1], ACC)
+    place = tile_place(plane, lane, lanes, tile, time, STEPS, V, REVERSE)
+    raw = LOAD(operands, place, LANES, V, W, KIND, COMPLEX)
+    for k in range(count):
+        now = raw
+        here = place
+        step = steps_in_order(tile, STEPS, REVERSE)
+        more = k + 1 < count
+        tile = tl.where(more, tile + ahead, tile)
+        place = tile_place(plane, lane, tl.where(more, lanes, 0), tile, time, STEPS, V, REVERSE)
+        raw = LOAD(operands, place, LANES, V, W, KIND, COMPLEX)
+        a, b, cut, kept = PREPARE(
+            now, real, imaginary, step, first, time, LANES, KIND, REVERSE, COMPLEX, ACC
+        )
+        x, state, so_far = scan_tile(a, b, cut, state)
+        if products is None:
+            FINISH(results, here, x, kept, LANES, V, W, REVERSE)
+        else:
+            product, poison = total(product, poison, a, so_far)
+
+    if products is not None:
+        index = chunk
+        if REVERSE:
+            index = chunks - 1 - chunk
+        _keep(products, plane, lane, lanes, index, chunks, product, LANES)
+        _keep(sums, plane, lane, lanes, index, chunks, state, LANES)
+    if final is not None:
+        only = tl.where(chunk == chunks - 1, lanes, 0)
+        _keep(final, plane, lane, only, 0, 1, state, LANES)
+
+
+@triton.jit
+def columns(
+    operands,
+    results,
+    initial,
+    final,
+    products,
+    sums,
+    states,
+    real: tl.float64,
+    imaginary: tl.float64,
+    lanes,
+    time,
+    chunks,
+    CHUNK: tl.constexpr,
+    LANES: tl.constexpr,
+    STEPS: tl.constexpr,
+    W: tl.constexpr,
+    KIND: tl.constexpr,
+    REVERSE: tl.constexpr,
+    COMPLEX: tl.constexpr,
+    ACC: tl.constexpr,
+    LOAD: tl.constexpr,
+    PREPARE: tl.constexpr,
+    FINISH: tl.constexpr,
+):
+    """The loop itself in every lane; ``STEPS`` steps are loaded at once.
+
+    ``CHUNK``: the number of such groups per chunk; 0: all.
+    """
+    blocks = tl.cdiv(lanes, LANES)
+    program = tl.program_id(0)
+    block = program % blocks
+    lane = block.to(tl.int64) * LANES
+    chunk = program // blocks % chunks
+    plane = (program // blocks // chunks).to(tl.int64)
+    groups = tl.cdiv(time, STEPS)
+    begin = 0
+    count = groups
+    if CHUNK > 0:
+        begin = chunk * CHUNK
+        count = tl.minimum(groups - begin, CHUNK)
+    ahead = 1
+    step = tl.cast(begin, tl.int64) * STEPS
+    first = 0
+    if REVERSE:
+        ahead = -1
+        step = time - 1 - step
+        first = time - 1
+    if initial is not None:
+        first = -1
+
+    state = _start(initial, states, plane, lane, lanes, chunk, chunks, LANES, REVERSE, COMPLEX, ACC)
+    if products is not None:
+        product = _one(LANES, COMPLEX, ACC)
+        poison = tl.zeros([LANES, 1], ACC)
+        zero = (product[0] * 0.0,)
+        if COMPLEX:
+            zero = (product[0] * 0.0, product[1] * 0.0)
+    for _ in range(count):
+        raws = ()
+        for u in tl.static_range(STEPS):
+            place = _step_place(plane, lane, lanes, step + ahead * u, time)
+            raws = raws + (LOAD(operands, place, LANES, 1, W, KIND, COMPLEX),)
+        for u in tl.static_range(STEPS):
+            place = _step_place(plane, lane, lanes, step + ahead * u, time)
+            here = tl.reshape(place[3], [1, 1])
+            a, b, cut, kept = PREPARE(
+                raws[u], real, imaginary, here, first, time, LANES, KIND, REVERSE, COMPLEX, ACC
+            )
+            after = advance(a, state, b)
+            if len(cut) == 1:
+                after = choose(cut[0], b, after)
+            state = after
+            if products is None:
+                FINISH(results, place, state, kept, LANES, 1, W, REVERSE)
+            else:
+                product = advance(a, product, zero)
+                poison = poison + vanish(a)
+        step = step + ahead * STEPS
+
+    if products is not None:
+        index = chunk
+        if REVERSE:
+            index = chunks - 1 - chunk
+        _keep(products, plane, lane, lanes, index, chunks, bounded(product, poison), LANES)
+        _keep(sums, plane, lane, lanes, index, chunks, state, LANES)
+    if final is not None:
+        only = tl.where(chunk == chunks - 1, lanes, 0)
+        _keep(final, plane, lane, only, 0, 1, state, LANES)

@@ -1,0 +1,82 @@
+"""The scan itself, as what the kernels ask for: multipliers and inputs are given as they are."""
+
+# mypy: ignore-errors
+# pyright: basic
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from linscan_triton._tile import in_order, load, number, ordered, select, spread, state_place, write
+
+
+@triton.jit
+def load_scan(
+    operands,
+    place,
+    LANES: tl.constexpr,
+    V: tl.constexpr,
+    W: tl.constexpr,
+    KIND: tl.constexpr,
+    COMPLEX: tl.constexpr,
+):
+    """``(a, b, reset)``; a is ``()`` if it is a number, and so is reset if there is none."""
+    a, b, reset = operands
+    if KIND == "scalar":
+        multiplier = ()
+    elif KIND == "row":
+        plane, lane, lanes, _first, _time = place
+        multiplier = load(a, state_place(plane, lane, lanes), LANES, 1, W, COMPLEX)
+    else:
+        multiplier = load(a, place, LANES, V, W, COMPLEX)
+    if reset is None:
+        cut = ()
+    else:
+        cut = load(reset, place, LANES, V, W, False)
+    return multiplier, load(b, place, LANES, V, W, COMPLEX), cut
+
+
+@triton.jit
+def prepare_scan(
+    raw,
+    real,
+    imaginary,
+    step,
+    first,
+    time,
+    LANES: tl.constexpr,
+    KIND: tl.constexpr,
+    REVERSE: tl.constexpr,
+    COMPLEX: tl.constexpr,
+    ACC: tl.constexpr,
+):
+    """``(a, b, cut, ())``: 1 and 0 at steps that do not exist, and 0 for multipliers never read."""
+    multiplier, inputs, cuts = raw
+    b = ordered(inputs, REVERSE, ACC)
+    if KIND == "scalar":
+        a = number(real, imaginary, COMPLEX, ACC)
+    else:
+        a = ordered(multiplier, REVERSE, ACC)
+    a = select(step != first, spread(a, b), 0.0)
+    a = select((step >= 0) & (step < time), a, 1.0)
+    if len(cuts) == 1:
+        cut = in_order(cuts[0], REVERSE).to(tl.int1)
+        return select(cut == 0, a, 0.0), b, (cut,), ()
+    else:
+        return a, b, (), ()
+
+
+@triton.jit
+def finish_scan(
+    results,
+    place,
+    x,
+    kept,
+    LANES: tl.constexpr,
+    V: tl.constexpr,
+    W: tl.constexpr,
+    REVERSE: tl.constexpr,
+):
+    """Write x."""
+    write(results[0], place, x, LANES, V, W, REVERSE)
