@@ -1,0 +1,137 @@
+"""What the suites share: the targets, how a call is set up and timed, the data.
+
+asv knows a benchmark's version by the source of its function and of ``setup``, not by what is here
+or in ``prepare``.  Whoever changes what is measured sets ``version`` in the class.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .arrays import Arrays, Call, Cupy, Numpy, Torch, TorchCuda
+
+TARGETS = ["numpy:cpu", "numba:cpu", "torch:cpu", "torch:cuda", "triton:cuda", "cupy:cuda"]
+"""A backend and a device.  The same list on every machine, so that their results line up."""
+
+ARRAYS: dict[str, Callable[[], Arrays]] = {
+    "numpy:cpu": Numpy,
+    "numba:cpu": Numpy,
+    "torch:cpu": Torch,
+    "torch:cuda": TorchCuda,
+    "triton:cuda": TorchCuda,
+    "cupy:cuda": Cupy,
+}
+TENSORS: dict[str, Callable[[], Arrays]] = {"cpu": Torch, "cuda": TorchCuda}
+
+GAMMA, LAM = 0.99, 0.95
+ROWS, LONG_ROW, TIME_FIRST = (128, 65536), (1, 1 << 23), (4096, 2048)
+
+SMALL = "LINSCAN_ASV_SMALL" in os.environ
+"""Tiny arrays and few samples: does all of it run?"""
+
+Shape = tuple[int, ...]
+
+
+class Work(NamedTuple):
+    """A call, and how many bytes a copy that does as much reads and writes."""
+
+    fresh: Call
+    """The call as people write it, with fresh results."""
+    into: Call
+    """The call that is compared with a copy: into existing arrays, where there is an ``out``."""
+    size: int
+
+
+class OnTargets(ABC):
+    """One call on every target, and the time that its caller waits for."""
+
+    arrays: Any
+    tensors = False
+    """Whether every backend is given torch tensors."""
+    number = 1
+    repeat = (3, 7, 0.7)
+    rounds = 2
+    warmup_time = 0
+
+    @abstractmethod
+    def prepare(self, backend: str, arrays: Any, case: str) -> Work:
+        """Make the operands and the call."""
+
+    def setup(self, target: str, case: str) -> None:
+        """Prepare and warm up: once per process, though asv asks before every sample."""
+        if hasattr(self, "work"):
+            return
+        self.arrays = arrays_of(target, self.tensors)
+        try:
+            work = self.prepare(target.partition(":")[0], self.arrays, case)
+            work.fresh()
+        except (AttributeError, ImportError) as error:  # an older linscan; a backend that can't run
+            raise NotImplementedError(str(error)) from error
+        self.arrays.wait()
+        self.work = work
+
+    def time_call(self, target: str, case: str) -> None:
+        """What a caller waits for."""
+        self.work.fresh()
+        self.arrays.wait()
+
+
+class AgainstCopy(OnTargets):
+    """The same, and how far it is from the speed of memory."""
+
+    def track_slowdown(self, target: str, case: str) -> dict[str, Any]:
+        """The call's time over that of a copy of as many bytes.  They take turns: machines drift.
+
+        Samples, like those of ``time_*``: asv takes their median, and tells noise from a change.
+        """
+        arrays, work = self.arrays, self.work.into
+        copy = arrays.copy(self.work.size // 2)
+        work()
+        copy()
+        samples: list[float] = []
+        enough = perf_counter() + (0 if SMALL else 1)
+        while len(samples) < 7 or (len(samples) < 40 and perf_counter() < enough):
+            samples.append(round(arrays.seconds(work) / arrays.seconds(copy), 3))
+        return {"samples": samples, "number": 1}
+
+    track_slowdown.unit = "× copy, lower is better"  # type: ignore[attr-defined]
+    track_slowdown.rounds = 2  # type: ignore[attr-defined]
+
+
+def arrays_of(target: str, tensors: bool = False) -> Arrays:
+    """The arrays that the target is given; NotImplementedError says why it cannot be."""
+    backend, _, device = target.partition(":")
+    arrays = TENSORS[device] if tensors else ARRAYS[target]
+    needed = {backend, "torch"} if arrays in TENSORS.values() else {backend}
+    for package in sorted(needed):
+        if find_spec(package) is None:
+            raise NotImplementedError(f"{package} is not installed")
+    if not entry_points(group="linscan.backends", name=backend):
+        raise NotImplementedError(f"this linscan has no backend {backend!r}")
+    return arrays()
+
+
+def sized(shape: Shape) -> Shape:
+    """The shape, or a tiny one."""
+    return tuple(min(n, 128) for n in shape) if SMALL else shape
+
+
+@cache
+def normal(seed: int, shape: Shape) -> np.ndarray:
+    """Standard normal numbers."""
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+@cache
+def uniform(seed: int, shape: Shape) -> np.ndarray:
+    """Numbers between 0 and 1."""
+    return np.random.default_rng(seed).random(shape, np.float32)
