@@ -8,6 +8,7 @@ from linscan._dispatch import backends as backends
 from linscan._dispatch import use_backend as use_backend
 from linscan._explain import Explanation as Explanation
 from linscan._explain import explain as explain
+from linscan._profile import profile as profile
 from linscan._protocol import Backend as Backend
 from linscan._protocol import BackendUnavailable as BackendUnavailable
 from linscan._protocol import BackendUnsupported as BackendUnsupported
@@ -28,6 +29,7 @@ __all__ = [
     "discounted_returns",
     "explain",
     "gae",
+    "profile",
     "scan",
     "td_lambda",
     "use_backend",

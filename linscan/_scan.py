@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from linscan import _arrays, _dispatch, _host
+from linscan import _arrays, _dispatch, _host, _profile
 from linscan._arrays import is_scalar
 from linscan._call import ScanCall
 from linscan._check import (
@@ -97,6 +97,8 @@ def scan(
     >>> linscan.scan(np.array([2.0, 3.0]), np.array([1.0, 1.0]), reverse=True)
     array([3., 1.])
     """
+    if _profile.active and _profile.counts():
+        return _profile.timed(scan, "scan", **locals())
     call = ScanCall(
         a, b, initial, axis, reverse, reset, return_final, out, backend, chunk_size, check
     ).checked()

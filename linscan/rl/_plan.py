@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from linscan import _arrays, _dispatch, _host
+from linscan import _arrays, _dispatch, _host, _profile
 from linscan._call import ScanCall
 from linscan._check import check_axis, check_memory, check_out
 from linscan._layout import Layout, kind_of, layout, operand, with_time
@@ -34,6 +34,8 @@ from linscan.rl._trace import Trace
 
 def estimate(call: Call) -> tuple[Any, ...]:
     """The results of a call, in the order of the estimator's outputs."""
+    if _profile.active and _profile.counts():
+        return _profile.timed(estimate, call.estimator.name, call)
     plan, plain, arrays = plan_estimate(call)
     return plan.run(plain, arrays, call)
 
