@@ -7,6 +7,7 @@ or in ``prepare``.  Whoever changes what is measured sets ``version`` in the cla
 from __future__ import annotations
 
 import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
@@ -58,8 +59,8 @@ class OnTargets(ABC):
     tensors = False
     """Whether every backend is given torch tensors."""
     number = 1
-    repeat = (3, 7, 0.7)
-    rounds = 2
+    repeat = (3, 7, 0.5)
+    rounds = 1
     warmup_time = 0
 
     @abstractmethod
@@ -98,7 +99,7 @@ class AgainstCopy(OnTargets):
         work()
         copy()
         samples: list[float] = []
-        enough = perf_counter() + (0 if SMALL else 1)
+        enough = perf_counter() + (0 if SMALL else 0.5)
         while len(samples) < 7 or (len(samples) < 40 and perf_counter() < enough):
             samples.append(round(arrays.seconds(work) / arrays.seconds(copy), 3))
         return {"samples": samples, "number": 1}
@@ -115,9 +116,17 @@ def arrays_of(target: str, tensors: bool = False) -> Arrays:
     for package in sorted(needed):
         if find_spec(package) is None:
             raise NotImplementedError(f"{package} is not installed")
+    if device == "cuda" and not has_gpu():
+        raise NotImplementedError("there is no GPU")
     if not entry_points(group="linscan.backends", name=backend):
         raise NotImplementedError(f"this linscan has no backend {backend!r}")
     return arrays()
+
+
+def has_gpu() -> bool:
+    """Whether a GPU's driver may be there: torch takes a second to say that none is."""
+    drivers = "/dev/nvidiactl", "/dev/kfd", "/dev/dxg"
+    return sys.platform != "linux" or any(map(os.path.exists, drivers))
 
 
 def sized(shape: Shape) -> Shape:

@@ -18,6 +18,7 @@ class SmallCalls(OnTargets):
     params: ClassVar = [TARGETS, ["gae", "gae, flags", "scan"]]
     number = 100
     repeat = (5, 20, 0.5)
+    rounds = 2
 
     def prepare(self, backend: str, arrays: Arrays, case: str) -> Work:
         """Rewards and values are standard normal."""
