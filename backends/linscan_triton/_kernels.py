@@ -19,9 +19,11 @@ import triton.language as tl
 
 from linscan_triton._tile import (
     advance,
+    any_lane,
     bounded,
     choose,
     load,
+    one_by_one,
     ordered,
     scan_tile,
     state_place,
@@ -54,7 +56,7 @@ def _start(
         state = (tl.zeros([LANES, 1], ACC),)
     before = chunk - 1
     if REVERSE:
-        before = chunks - 2 - chunk
+        before = chunks - chunk
     if initial is not None:
         limit = lanes
         if states is not None:
@@ -105,7 +107,7 @@ def rows(
     lanes,
     time,
     chunks,
-    CHUNK: tl.constexpr,
+    size,
     LANES: tl.constexpr,
     STEPS: tl.constexpr,
     V: tl.constexpr,
@@ -118,18 +120,15 @@ def rows(
     PREPARE: tl.constexpr,
     FINISH: tl.constexpr,
 ):
-    """Tiles of adjoining steps, one after another.  ``CHUNK``: tiles per chunk; 0: all."""
+    """Tiles of adjoining steps, one after another; ``size`` of them are a chunk."""
     blocks = tl.cdiv(lanes, LANES)
     program = tl.program_id(0)
     chunk = program % chunks
     plane = (program // chunks // blocks).to(tl.int64)
     lane = (program // chunks % blocks).to(tl.int64) * LANES
     tiles = tl.cdiv(time, STEPS)
-    begin = 0
-    count = tiles
-    if CHUNK > 0:
-        begin = chunk * CHUNK
-        count = tl.minimum(tiles - begin, CHUNK)
+    begin = chunk * size
+    count = tl.minimum(tiles - begin, size)
     tile = begin
     ahead = 1
     first = 0
@@ -157,7 +156,16 @@ def rows(
         a, b, cut, kept = PREPARE(
             now, real, imaginary, step, first, time, LANES, KIND, REVERSE, COMPLEX, ACC
         )
-        x, state, so_far = scan_tile(a, b, cut, state)
+        x, after, so_far, doubtful = scan_tile(a, b, state, len(cut) == 1)
+        if any_lane(doubtful):
+            now = LOAD(operands, here, LANES, V, W, KIND, COMPLEX)
+            a, b, cut, kept = PREPARE(
+                now, real, imaginary, step, first, time, LANES, KIND, REVERSE, COMPLEX, ACC
+            )
+            exact, last = one_by_one(a, b, cut, state)
+            x = choose(doubtful, exact, x)
+            after = choose(doubtful, last, after)
+        state = after
         if products is None:
             FINISH(results, here, x, kept, LANES, V, W, REVERSE)
         else:
@@ -188,7 +196,7 @@ def columns(
     lanes,
     time,
     chunks,
-    CHUNK: tl.constexpr,
+    size,
     LANES: tl.constexpr,
     STEPS: tl.constexpr,
     W: tl.constexpr,
@@ -200,10 +208,7 @@ def columns(
     PREPARE: tl.constexpr,
     FINISH: tl.constexpr,
 ):
-    """The loop itself in every lane; ``STEPS`` steps are loaded at once.
-
-    ``CHUNK``: the number of such groups per chunk; 0: all.
-    """
+    """The loop itself in every lane.  ``STEPS`` steps are loaded at once; ``size`` times, a chunk."""
     blocks = tl.cdiv(lanes, LANES)
     program = tl.program_id(0)
     block = program % blocks
@@ -211,11 +216,8 @@ def columns(
     chunk = program // blocks % chunks
     plane = (program // blocks // chunks).to(tl.int64)
     groups = tl.cdiv(time, STEPS)
-    begin = 0
-    count = groups
-    if CHUNK > 0:
-        begin = chunk * CHUNK
-        count = tl.minimum(groups - begin, CHUNK)
+    begin = chunk * size
+    count = tl.minimum(groups - begin, size)
     ahead = 1
     step = tl.cast(begin, tl.int64) * STEPS
     first = 0

@@ -356,8 +356,45 @@ def _product(h, l):
 
 
 @triton.jit
+def scan_tile(a, b, state, CUTS: tl.constexpr):
+    """``(x, state after, product, doubtful)`` of a tile in the order of the scan.
+
+    Args:
+        a: Multipliers, ``[LANES, STEPS]`` each part; 0 where the past is cut off; 1 at steps that
+            do not exist.
+        b: Inputs; 0 at steps that do not exist.
+        state: The state before, ``[LANES, 1]`` each part.
+        CUTS: Whether there are steps where the past is cut off.
+
+    ``product`` is that of the multipliers so far, at every step.  Products may overflow, and a cut
+    multiplies by zero: both can make a NaN that the loop would not.  So the lanes in which a state
+    is not finite are ``doubtful``, unless the loop could only say the same: NaN, from the state
+    before.
+    """
+    h, l, x = _from_zero(a, b)
+    x = advance(_plain_sum(h, l), state, x)
+    after, poison = _last(x)
+    doubtful = poison != poison
+    if not CUTS:
+        if len(state) == 2:
+            doubtful = doubtful & ((state[0] == state[0]) | (state[1] == state[1]))
+        else:
+            doubtful = doubtful & (state[0] == state[0])
+    return x, after, _product(h, l), doubtful
+
+
+@triton.jit
+def any_lane(mask):
+    """Whether a mask ``[LANES, 1]`` holds anywhere."""
+    return tl.max(tl.max(mask.to(tl.int32), 1), 0) != 0
+
+
+@triton.jit
 def one_by_one(a, b, cut, state):
-    """The recurrence as it is defined, from ``state``, at every step of a tile."""
+    """``(x, state after)`` of a tile by the recurrence as it is defined.
+
+    ``cut`` is ``()``, or a tuple of one mask: where true the past is selected away.
+    """
     i = tl.arange(0, b[0].shape[1])[None, :]
     x = b
     for k in range(b[0].shape[1]):
@@ -367,38 +404,7 @@ def one_by_one(a, b, cut, state):
             after = choose(_at(cut[0].to(tl.int32), k) != 0, here, after)
         state = after
         x = choose(i == k, state, x)
-    return x
-
-
-@triton.jit
-def scan_tile(a, b, cut, state):
-    """``(x, state after, product)`` of a tile in the order of the scan.
-
-    ``product`` is that of the multipliers so far, at every step.
-
-    Args:
-        a: Multipliers, ``[LANES, STEPS]`` each part; 0 where cut; 1 at steps that do not exist.
-        b: Inputs; 0 at steps that do not exist.
-        cut: ``()``, or a tuple of one mask: where true the past is selected away.
-        state: The state before, ``[LANES, 1]`` each part.
-
-    Products of multipliers may overflow, and a cut multiplies by zero: both can make a NaN that the
-    loop would not.  So the lanes in which a state is not finite are done again by the loop, unless
-    it could only say the same: NaN, from the state before.
-    """
-    h, l, x = _from_zero(a, b)
-    x = advance(_plain_sum(h, l), state, x)
-    after, poison = _last(x)
-    again = poison != poison
-    if len(cut) == 0:
-        if len(state) == 2:
-            again = again & ((state[0] == state[0]) | (state[1] == state[1]))
-        else:
-            again = again & (state[0] == state[0])
-    if tl.max(tl.max(again.to(tl.int32), 1), 0) != 0:
-        x = choose(again, one_by_one(a, b, cut, state), x)
-        after = pick(x, b[0].shape[1] - 1)
-    return x, after, _product(h, l)
+    return x, state
 
 
 @triton.jit

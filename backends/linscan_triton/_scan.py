@@ -1,0 +1,228 @@
+"""A scan's launches: planned once per problem and layout, then only filled in."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+import triton.language as tl
+from torch import Tensor
+
+from linscan._problem import ScanProblem
+from linscan_triton._kernels import columns, rows
+from linscan_triton._recurrence import finish_scan, load_scan, prepare_scan
+from linscan_triton._regimes import Regime, Strides, regime, strides
+
+Way = tuple[int | None, int | None, int | None]
+"""An operand's strides as kernels take them: by plane, by lane, by step."""
+
+KERNELS = {"rows": rows, "columns": columns}
+REAL = {
+    "float32": "float32",
+    "float64": "float64",
+    "complex64": "float32",
+    "complex128": "float64",
+}
+"""The dtype of a number's parts."""
+REGISTERS = 128
+"""At most so many per thread, so that two programs of 8 warps share a multiprocessor."""
+
+
+class Layout(NamedTuple):
+    """Strides in elements, and whether the memory begins at a multiple of 16 bytes."""
+
+    strides: Strides
+    aligned: bool
+
+
+def layout(x: Tensor) -> Layout:
+    """How a three-dimensional tensor lies in memory."""
+    return Layout(strides(tuple(x.shape), x.stride()), x.data_ptr() % 16 == 0)
+
+
+@torch.no_grad()
+def scan(
+    problem: ScanProblem, a: Any, b: Tensor, initial: Tensor | None, reset: Any, out: Any
+) -> tuple[Tensor, Tensor | None]:
+    """``Backend.scan`` for torch tensors."""
+    if out is None:
+        shape = problem.outer, problem.time, problem.inner
+        out = torch.empty(shape, dtype=b.dtype, device=b.device)
+    final = None
+    if problem.final:
+        state = problem.outer, 1, problem.inner
+        final = torch.empty(state, dtype=b.dtype, device=b.device)
+    if out.numel():
+        number = problem.a == "scalar"
+        given = (None if number else a, b, reset, out, initial, final)
+        layouts = tuple(None if x is None else layout(x) for x in given)
+        key = problem, b.device, layouts
+        plan = _plans.get(key)
+        if plan is None:
+            if len(_plans) >= 1024:
+                _plans.clear()
+            plan = _plans[key] = make_plan(problem, layouts, b.device)
+        with _current(b.device):
+            plan.run(given, complex(a) if number else 0j)
+    elif final is not None:
+        final.copy_(torch.zeros_like(final) if initial is None else initial)
+    return out, final
+
+
+def _current(device: torch.device) -> Any:
+    """Kernels are launched on the current device."""
+    if device.type == "cpu":
+        return contextlib.nullcontext()
+    module = torch.get_device_module(device)
+    if module.current_device() == device.index:
+        return contextlib.nullcontext()
+    return module.device(device)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The launches of a scan: one, or three where time is cut into chunks."""
+
+    regime: Regime
+    ways: tuple[Way | None, ...]
+    """Of a, b, reset, x, initial and final."""
+    grid: tuple[int]
+    sizes: tuple[int, int, int, int]
+    """Lanes, steps, chunks, tiles per chunk."""
+    constants: dict[str, Any]
+    """The kernel's, and how it is launched."""
+    over_chunks: ScanProblem | None
+    """The scan of the chunks' totals."""
+
+    def run(self, given: tuple[Any, ...], number: complex) -> None:
+        """Write the result, and the final state if there is to be one."""
+        a, b, reset, x, initial, final = (
+            None if way is None else (_parts(tensor), *way)
+            for tensor, way in zip(given, self.ways, strict=True)
+        )
+        launch, operands = self._launch, (a, b, reset)
+        if self.over_chunks is None:
+            launch(number, operands, (x,), initial, final, None, None, None)
+            return
+        products, sums, states = chunks = self._per_chunk(given[1].device)
+        totals = [_states(y) for y in chunks]
+        launch(number, operands, (x,), initial, None, totals[0], totals[1], None)
+        start = given[4]
+        if start is not None and self.regime.lane == 0:
+            start = start.transpose(0, 2)
+        scan(self.over_chunks, products, sums, start, None, states)
+        launch(number, operands, (x,), initial, final, None, None, totals[2])
+
+    def _per_chunk(self, device: torch.device) -> list[Tensor]:
+        """A product, a sum and a state of every chunk, ``(planes, chunks, lanes)``."""
+        problem = self.over_chunks
+        assert problem is not None
+        shape = 3, problem.outer, problem.inner, problem.time
+        memory = torch.empty(shape, dtype=getattr(torch, problem.dtype), device=device)
+        return [x.transpose(1, 2) for x in memory]
+
+    def _launch(self, number: complex, *operands: Any) -> None:
+        kernel = KERNELS[self.regime.kernel][self.grid]
+        kernel(*operands, number.real, number.imag, *self.sizes, **self.constants)
+
+
+_plans: dict[Any, Plan] = {}
+
+
+def _states(x: Tensor) -> tuple[Any, ...]:
+    """An operand of one state per chunk, ``(planes, chunks, lanes)``."""
+    y = _parts(x)
+    plane, chunk, lane = y.stride()[:3]
+    return y, plane, lane, chunk
+
+
+def make_plan(
+    problem: ScanProblem,
+    layouts: tuple[Layout | None, ...],
+    device: torch.device,
+    chosen: Regime | None = None,
+) -> Plan:
+    """How to run a problem whose a, b, reset, x, initial and final lie in memory like that."""
+    a, b, reset, x, initial, final = layouts
+    assert b is not None
+    assert x is not None
+    chosen = chosen or regime(problem, b.strides)
+    vectors = all(fits(y, chosen, problem) for y in (b, x))
+    if not vectors:
+        chosen = replace(chosen, vector=1)
+    parts = 2 if problem.dtype.startswith("complex") else 1
+
+    def way(y: Layout | None, parts: int = parts, wide: bool = vectors) -> Way | None:
+        if y is None:
+            return None
+        outer, step, inner = (s * parts for s in y.strides)
+        plane, lane = (inner, outer) if chosen.lane == 0 else (outer, inner)
+        if wide and fits(y, chosen, problem):
+            return (plane, lane, None) if chosen.kernel == "rows" else (plane, None, step)
+        return plane, lane, step
+
+    chunks = chosen.chunks(problem)
+    over_chunks = None
+    if chunks > 1:
+        over_chunks = ScanProblem(
+            outer=chosen.planes(problem),
+            time=chunks,
+            inner=chosen.rows(problem),
+            dtype=problem.accumulate,
+            a="full",
+            reverse=problem.reverse,
+            initial=problem.initial,
+        )
+    along_steps = chosen.kernel == "rows"
+    return Plan(
+        regime=chosen,
+        ways=(way(a), way(b), way(reset, 1), way(x), way(initial), way(final)),
+        grid=(chosen.blocks(problem) * chunks,),
+        sizes=(chosen.rows(problem), problem.time, chunks, chosen.chunk or chosen.tiles(problem)),
+        constants={
+            "LANES": chosen.lanes,
+            "STEPS": chosen.steps,
+            "V": chosen.vector if along_steps else 1,
+            "W": 1 if along_steps else chosen.vector,
+            "KIND": problem.a,
+            "REVERSE": problem.reverse,
+            "COMPLEX": parts == 2,
+            "ACC": getattr(tl, REAL[problem.accumulate]),
+            "LOAD": load_scan,
+            "PREPARE": prepare_scan,
+            "FINISH": finish_scan,
+            **launch_options(chosen, device),
+        },
+        over_chunks=over_chunks,
+    )
+
+
+def fits(y: Layout, chosen: Regime, problem: ScanProblem) -> bool:
+    """Whether an operand consists of aligned vectors, along the steps or along the lanes."""
+    outer, step, inner = y.strides
+    if chosen.kernel == "rows":
+        along, others, n = step, (outer, inner), problem.time
+        if chosen.steps < chosen.vector:
+            return False
+    else:
+        lane, plane = (outer, inner) if chosen.lane == 0 else (inner, outer)
+        along, others, n = lane, (plane, step), chosen.rows(problem)
+    return y.aligned and along == 1 and all(k % chosen.vector == 0 for k in (*others, n))
+
+
+def launch_options(chosen: Regime, device: torch.device) -> dict[str, Any]:
+    """What is said to the compiler.
+
+    Fused multiply-add rounds once where two operations round twice, and is faster.
+    """
+    options: dict[str, Any] = {"num_warps": chosen.warps, "enable_fp_fusion": True}
+    if chosen.kernel == "rows" and device.type == "cuda" and torch.version.hip is None:
+        options["maxnreg"] = REGISTERS
+    return options
+
+
+def _parts(x: Tensor) -> Tensor:
+    """A tensor's memory; of complex numbers, that of their parts."""
+    return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x

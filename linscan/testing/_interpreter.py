@@ -1,0 +1,77 @@
+"""Triton's interpreter, made fast enough to run the laws.
+
+It scans and reduces element by element, one Python call each, and prepares its language anew at
+every call of a function.  Here tiles are scanned and reduced as a whole, in a tree, as devices do:
+so the combining functions are also put to the test of associativity, which the interpreter's own
+order, that of the loop, leaves out.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+
+def interpreting() -> bool:
+    """Whether Triton's interpreter is asked for."""
+    return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes", "y")
+
+
+@functools.cache
+def quicken() -> None:
+    """Do so for the rest of the process."""
+    from triton import language as tl
+    from triton.runtime import interpreter
+
+    def combine(op: Any, first: list[Any], then: list[Any], given: Any) -> list[Any]:
+        """Earlier and later arrays, combined element by element."""
+        tensors = (op.to_tensor(x, t.dtype) for x, t in zip((*first, *then), (*given, *given)))
+        result = op.combine_fn.fn(*tensors)
+        return [x.handle.data for x in (result if isinstance(result, tuple) else (result,))]
+
+    def scan(op: Any, given: Any) -> list[Any]:
+        data = [x.handle.data for x in given]
+        shape = data[0].shape
+        step = np.arange(shape[op.axis]).reshape(
+            [-1 if i == op.axis else 1 for i in range(len(shape))]
+        )
+        distance = 1
+        while distance < shape[op.axis]:
+            earlier = [np.roll(x, distance, op.axis) for x in data]
+            joined = combine(op, earlier, data, given)
+            data = [np.where(step < distance, x, y) for x, y in zip(data, joined, strict=True)]
+            distance *= 2
+        return [op.to_tensor(np.ascontiguousarray(x), t.dtype) for x, t in zip(data, given)]
+
+    def reduce(op: Any, given: Any) -> list[Any]:
+        axis, rank = op.axis, given[0].handle.data.ndim
+        data = [x.handle.data for x in given]
+        data = [x.reshape(-1) if axis is None else np.moveaxis(x, axis, 0) for x in data]
+        while len(data[0]) > 1:
+            data = combine(op, [x[0::2] for x in data], [x[1::2] for x in data], given)
+        data = [x[0] for x in data]
+        if op.keep_dims:
+            data = [
+                np.reshape(x, (1,) * rank) if axis is None else np.expand_dims(x, axis)
+                for x in data
+            ]
+        return [op.to_tensor(x, t.dtype) for x, t in zip(data, given)]
+
+    patch = interpreter._patch_lang
+
+    def patch_all(fn: Any) -> Any:
+        """Prepare all of the language, whatever part of it a kernel's module knows."""
+        scope = patch(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
+        scope.set_attr(tl.core.tensor, "__index__", lambda x: int(x.handle.data.squeeze()))
+        return scope
+
+    interpreter._patch_lang = patch_all
+    interpreter.InterpretedFunction.__call__ = lambda self, *args, **kwargs: self.rewrite()(
+        *args, **kwargs
+    )
+    interpreter.ScanOps.generic_scan = scan
+    interpreter.ReduceOps.generic_reduce = reduce
