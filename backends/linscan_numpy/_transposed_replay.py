@@ -26,8 +26,11 @@ from linscan_numpy._row_loop import lanes
 STEPS = 16
 """Of a chunk; a sequence of up to ``WHOLE`` steps is one chunk, which needs no first walk."""
 WHOLE = 64
-TILE = 1 << 19
-"""Bytes of one operand in a tile: they stay in the second-level cache."""
+TILE = 1 << 20
+"""Bytes of one operand in a tile, in the type it is composed in: enough to outweigh the calls, few
+enough for the second-level cache."""
+LOADED = 1 << 15
+"""Bytes of one lane transposed at a time: they stay in the first-level cache."""
 PAD = 16
 """Elements between the rows of a buffer, so that their distance is not a power of two."""
 RUN = 16
@@ -46,7 +49,7 @@ def transposed_replay(
     """Scan ``b`` into ``out``, forwards; ``state``, (outer, inner), goes from initial to final."""
     outer, time, inner = out.shape
     steps = time if time <= WHOLE else STEPS
-    vector = TILE // (steps * state.itemsize)
+    vector = TILE // (steps * _composed(state.dtype).itemsize)
     if abs(b.strides[2]) < abs(b.strides[1]) and inner > 1:
         columns = min(inner, vector)
         chunks = min(-(-time // steps), vector // columns)
@@ -94,7 +97,7 @@ def _tile(
         _load(reset, cut, time, False)
         np.copyto(a_tile.reshape(shape), 0, where=cut)
     a_steps, b_steps = list(a_tile), list(b_tile)
-    kind = wider(state.dtype) if state.dtype in SINGLE else state.dtype
+    kind = _composed(state.dtype)
     states = np.empty(width + vector, kind)
     states[:width] = state.ravel()
     carries, ends = states[:-width], states[width:]
@@ -119,14 +122,22 @@ def _tile(
     np.copyto(state, last.reshape(shape[1:])[-1])
 
 
+def _composed(kind: np.dtype[Any]) -> np.dtype[Any]:
+    return wider(kind) if kind in SINGLE else kind
+
+
 def _compose(
     a_steps: list[NDArray[Any]], b_steps: list[NDArray[Any]], total: NDArray[Any]
 ) -> NDArray[Any]:
     """Each chunk's total, written, and its product, returned."""
     product = a_steps[0].astype(total.dtype)
+    widened = None if a_steps[0].dtype == total.dtype else np.empty_like(total)
     np.copyto(total, b_steps[0])
     for a_t, b_t in zip(a_steps[1:], b_steps[1:], strict=True):
-        multiplier = a_t.astype(total.dtype, copy=False)
+        multiplier = a_t
+        if widened is not None:
+            np.copyto(widened, a_t)
+            multiplier = widened
         np.multiply(total, multiplier, total)
         np.add(total, b_t, total)
         np.multiply(product, multiplier, product)
@@ -136,11 +147,11 @@ def _compose(
 def _doublings(product: NDArray[Any], width: int, tiny: Any) -> list[NDArray[Any]]:
     """Products over 1, 2, 4 ... chunks, until there are no more chunks or nothing is left.
 
-    Two products whose product is below ``tiny`` count as nothing: no error measured against the
+    Products whose squares sum to less than ``tiny`` leave nothing: no error measured against the
     largest state can see it, and where it is subnormal many processors take a hundred cycles.
     """
     products = [product]
-    while len(product) > width and not abs(product).max() ** 2 < tiny:
+    while len(product) > width and not np.vdot(product, product).real < tiny:
         product = product[width:] * product[:-width]
         products.append(product)
         width *= 2
@@ -149,9 +160,11 @@ def _doublings(product: NDArray[Any], width: int, tiny: Any) -> list[NDArray[Any
 
 def _scan(states: NDArray[Any], products: list[NDArray[Any]]) -> None:
     """Let every state reach all later ones, by doubling."""
+    scratch = np.empty_like(products[0])
     for product in products:
         shift = len(states) - len(product)
-        np.add(states[shift:], product * states[:-shift], states[shift:])
+        scaled = np.multiply(product, states[:-shift], scratch[: len(product)])
+        np.add(states[shift:], scaled, states[shift:])
 
 
 def _replay(
@@ -203,8 +216,11 @@ def _load(x: NDArray[Any], tile: NDArray[Any], time: int, filler: Any) -> None:
     else:
         x = np.broadcast_to(x, (rows, time, columns))
         split = x[:, : whole * steps].reshape(rows, whole, steps, columns)
+        near = whole if rows * columns >= RUN else LOADED // (steps * tile.itemsize)
         for r, c in _together(rows, columns):
-            tile[:, :whole, r, c] = split[r, ..., c].transpose(2, 1, 0, 3)
+            for first in range(0, whole, near):
+                k = slice(first, min(first + near, whole))
+                tile[:, k, r, c] = split[r, k, :, c].transpose(2, 1, 0, 3)
         tile[:rest, whole:] = x[:, whole * steps :].swapaxes(0, 1)[:, None]
     if rest:
         tile[rest:, whole] = filler
