@@ -34,7 +34,7 @@ ARRAYS: dict[str, Callable[[], Arrays]] = {
 TENSORS: dict[str, Callable[[], Arrays]] = {"cpu": Torch, "cuda": TorchCuda}
 
 GAMMA, LAM = 0.99, 0.95
-ROWS, LONG_ROW, TIME_FIRST = (128, 65536), (1, 1 << 23), (4096, 2048)
+ROWS, LONG_ROW, TIME_FIRST = (64, 65536), (1, 1 << 22), (4096, 1024)
 
 SMALL = "LINSCAN_ASV_SMALL" in os.environ
 """Tiny arrays and few samples: does all of it run?"""
@@ -59,7 +59,7 @@ class OnTargets(ABC):
     tensors = False
     """Whether every backend is given torch tensors."""
     number = 1
-    repeat = (3, 7, 0.5)
+    repeat = (3, 10, 0.5)
     rounds = 1
     warmup_time = 0
 
@@ -100,7 +100,7 @@ class AgainstCopy(OnTargets):
         copy()
         samples: list[float] = []
         enough = perf_counter() + (0 if SMALL else 0.5)
-        while len(samples) < 7 or (len(samples) < 40 and perf_counter() < enough):
+        while len(samples) < 3 or (len(samples) < 40 and perf_counter() < enough):
             samples.append(round(arrays.seconds(work) / arrays.seconds(copy), 3))
         return {"samples": samples, "number": 1}
 
