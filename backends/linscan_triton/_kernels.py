@@ -23,6 +23,7 @@ from linscan_triton._tile import (
     bounded,
     choose,
     load,
+    one,
     one_by_one,
     ordered,
     scan_tile,
@@ -32,7 +33,16 @@ from linscan_triton._tile import (
     total,
     vanish,
     write,
+    zeros,
 )
+
+
+@triton.jit
+def chunk_place(plane, lane, lanes, chunk, chunks, REVERSE: tl.constexpr):
+    """Where a state of a chunk lies, which are numbered as the scan goes, but kept as time goes."""
+    if REVERSE:
+        chunk = chunks - 1 - chunk
+    return plane, lane, lanes, tl.zeros([1, 1, 1], tl.int64) + chunk, chunks
 
 
 @triton.jit
@@ -50,41 +60,16 @@ def _start(
     ACC: tl.constexpr,
 ):
     """The state before a chunk, ``[LANES, 1]`` each part."""
-    if COMPLEX:
-        state = (tl.zeros([LANES, 1], ACC), tl.zeros([LANES, 1], ACC))
-    else:
-        state = (tl.zeros([LANES, 1], ACC),)
-    before = chunk - 1
-    if REVERSE:
-        before = chunks - chunk
+    state = zeros(LANES, COMPLEX, ACC)
     if initial is not None:
-        limit = lanes
-        if states is not None:
-            limit = tl.where(chunk == 0, lanes, 0)
-        at = state_place(plane, lane, limit)
-        given = load(initial, at, LANES, 1, 1, COMPLEX)
-        state = ordered(given, False, ACC)
+        at = state_place(plane, lane, tl.where(chunk == 0, lanes, 0))
+        state = ordered(load(initial, at, LANES, 1, 1, COMPLEX), False, ACC)
     if states is not None:
-        limit = tl.where(chunk == 0, 0, lanes)
-        at = plane, lane, limit, tl.zeros([1, 1, 1], tl.int64) + before, chunks
+        before = tl.maximum(chunk - 1, 0)
+        at = chunk_place(plane, lane, tl.where(chunk == 0, 0, lanes), before, chunks, REVERSE)
         given = ordered(load(states, at, LANES, 1, 1, COMPLEX), False, ACC)
         state = choose(chunk == 0, state, given)
     return state
-
-
-@triton.jit
-def _one(LANES: tl.constexpr, COMPLEX: tl.constexpr, ACC: tl.constexpr):
-    if COMPLEX:
-        return tl.full([LANES, 1], 1.0, ACC), tl.zeros([LANES, 1], ACC)
-    else:
-        return (tl.full([LANES, 1], 1.0, ACC),)
-
-
-@triton.jit
-def _keep(x, plane, lane, lanes, chunk, chunks, state, LANES: tl.constexpr):
-    """Write a state of a chunk."""
-    at = plane, lane, lanes, tl.zeros([1, 1, 1], tl.int64) + chunk, chunks
-    write(x, at, state, LANES, 1, 1, False)
 
 
 @triton.jit
@@ -172,14 +157,12 @@ def rows(
             product, poison = total(product, poison, a, so_far)
 
     if products is not None:
-        index = chunk
-        if REVERSE:
-            index = chunks - 1 - chunk
-        _keep(products, plane, lane, lanes, index, chunks, product, LANES)
-        _keep(sums, plane, lane, lanes, index, chunks, state, LANES)
+        at = chunk_place(plane, lane, lanes, chunk, chunks, REVERSE)
+        write(products, at, product, LANES, 1, 1, False)
+        write(sums, at, state, LANES, 1, 1, False)
     if final is not None:
-        only = tl.where(chunk == chunks - 1, lanes, 0)
-        _keep(final, plane, lane, only, 0, 1, state, LANES)
+        at = state_place(plane, lane, tl.where(chunk == chunks - 1, lanes, 0))
+        write(final, at, state, LANES, 1, 1, False)
 
 
 @triton.jit
@@ -258,11 +241,9 @@ def columns(
         step = step + ahead * STEPS
 
     if products is not None:
-        index = chunk
-        if REVERSE:
-            index = chunks - 1 - chunk
-        _keep(products, plane, lane, lanes, index, chunks, bounded(product, poison), LANES)
-        _keep(sums, plane, lane, lanes, index, chunks, state, LANES)
+        at = chunk_place(plane, lane, lanes, chunk, chunks, REVERSE)
+        write(products, at, bounded(product, poison), LANES, 1, 1, False)
+        write(sums, at, state, LANES, 1, 1, False)
     if final is not None:
-        only = tl.where(chunk == chunks - 1, lanes, 0)
-        _keep(final, plane, lane, only, 0, 1, state, LANES)
+        at = state_place(plane, lane, tl.where(chunk == chunks - 1, lanes, 0))
+        write(final, at, state, LANES, 1, 1, False)

@@ -81,23 +81,23 @@ def strides(shape: tuple[int, ...], given: tuple[int, ...]) -> Strides:
     return outer, time, inner
 
 
-def regime(problem: ScanProblem, b: Strides, wide: bool = True) -> Regime:
-    """The table, for inputs of such strides; ``wide``: vectors of 16 bytes fit the operands."""
+def regime(problem: ScanProblem, b: Strides, columns_from: int = ADJOINING) -> Regime:
+    """The table, for inputs of such strides."""
     outer, time, inner = problem.outer, problem.time, problem.inner
     lane: Literal[0, 2] = 2 if inner > 1 and (outer == 1 or b[2] <= b[0]) else 0
     lanes = outer if lane == 0 else inner
-    vector = 16 // ITEMSIZE[problem.dtype] if wide else 1
+    vector = 16 // ITEMSIZE[problem.dtype]
     adjoining = 0 < b[lane] < b[1] or time == 1
-    if time < SHORT or (adjoining and lanes >= ADJOINING):
+    if time < SHORT or (adjoining and lanes >= columns_from):
         if outer * inner >= MANY_COLUMNS:
             chosen = Regime("columns", lane, 32 * vector, 8, vector, 1)
         else:
             chosen = Regime("columns", lane, 32, 32, 1, 1)
         return _chunked(chosen, problem, FEW_COLUMNS // 32, 16)
     tile, warps = TILE[problem.dtype]
-    side = min(_power_of_two(lanes), ADJOINING) if adjoining else 1
-    steps = min(tile // side, _power_of_two(time))
-    side = max(side, min(tile // steps, _power_of_two(lanes)))
+    side = min(power_of_two(lanes), ADJOINING) if adjoining else 1
+    steps = min(tile // side, power_of_two(time))
+    side = max(side, min(tile // steps, power_of_two(lanes)))
     chosen = Regime("rows", lane, side, steps, 1 if adjoining else vector, warps)
     return _chunked(chosen, problem, FEW_ROWS, 4)
 
@@ -111,7 +111,7 @@ def _chunked(chosen: Regime, problem: ScanProblem, few: int, least: int) -> Regi
     return replace(chosen, chunk=ceil(size / chosen.steps if size else tiles * programs / PROGRAMS))
 
 
-def _power_of_two(n: int) -> int:
+def power_of_two(n: int) -> int:
     """The first that is not smaller."""
     return 1 << max(0, n - 1).bit_length()
 

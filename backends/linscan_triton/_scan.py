@@ -11,9 +11,10 @@ import triton.language as tl
 from torch import Tensor
 
 from linscan._problem import ScanProblem
+from linscan_triton import interpreting
 from linscan_triton._kernels import columns, rows
 from linscan_triton._recurrence import finish_scan, load_scan, prepare_scan
-from linscan_triton._regimes import Regime, Strides, regime, strides
+from linscan_triton._regimes import Regime, Strides, power_of_two, regime, strides
 
 Way = tuple[int | None, int | None, int | None]
 """An operand's strides as kernels take them: by plane, by lane, by step."""
@@ -148,7 +149,10 @@ def make_plan(
     a, b, reset, x, initial, final = layouts
     assert b is not None
     assert x is not None
-    chosen = chosen or regime(problem, b.strides)
+    if chosen is None:
+        chosen = (
+            regime_for_tests(problem, b.strides) if interpreting() else regime(problem, b.strides)
+        )
     vectors = all(fits(y, chosen, problem) for y in (b, x))
     if not vectors:
         chosen = replace(chosen, vector=1)
@@ -196,6 +200,18 @@ def make_plan(
             **launch_options(chosen, device),
         },
         over_chunks=over_chunks,
+    )
+
+
+def regime_for_tests(problem: ScanProblem, b: Strides) -> Regime:
+    """For the interpreter, to which an operation on a large tile costs no more than on a small one."""
+    chosen = regime(problem, b, columns_from=256)
+    room = (1 << 15) // chosen.steps if chosen.kernel == "rows" else 512
+    lanes = max(chosen.lanes, min(room, power_of_two(chosen.rows(problem))))
+    return replace(
+        chosen,
+        lanes=lanes,
+        steps=min(chosen.steps, 8) if chosen.kernel == "columns" else chosen.steps,
     )
 
 

@@ -189,6 +189,24 @@ def number(real, imaginary, COMPLEX: tl.constexpr, ACC: tl.constexpr):
 
 
 @triton.jit
+def zeros(LANES: tl.constexpr, COMPLEX: tl.constexpr, ACC: tl.constexpr):
+    """A zero state, ``[LANES, 1]`` each part."""
+    if COMPLEX:
+        return tl.zeros([LANES, 1], ACC), tl.zeros([LANES, 1], ACC)
+    else:
+        return (tl.zeros([LANES, 1], ACC),)
+
+
+@triton.jit
+def one(LANES: tl.constexpr, COMPLEX: tl.constexpr, ACC: tl.constexpr):
+    """The product of no multipliers, ``[LANES, 1]`` each part."""
+    if COMPLEX:
+        return tl.full([LANES, 1], 1.0, ACC), tl.zeros([LANES, 1], ACC)
+    else:
+        return (tl.full([LANES, 1], 1.0, ACC),)
+
+
+@triton.jit
 def spread(parts, model):
     """A number, broadcast to the shape of another."""
     L: tl.constexpr = model[0].shape[0]

@@ -3,13 +3,14 @@
 It scans and reduces element by element, one Python call each, and prepares its language anew at
 every call of a function.  Here tiles are scanned and reduced as a whole, in a tree, as devices do:
 so the combining functions are also put to the test of associativity, which the interpreter's own
-order, that of the loop, leaves out.
+order, that of the loop, leaves out.  And bfloat16 is rounded as devices round it.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,8 +18,14 @@ import numpy as np
 
 
 def interpreting() -> bool:
-    """Whether Triton's interpreter is asked for."""
-    return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes", "y")
+    """Whether Triton is installed, and its interpreter asked for."""
+    return find_spec("triton") is not None and os.environ.get("TRITON_INTERPRET", "0").lower() in (
+        "1",
+        "true",
+        "on",
+        "yes",
+        "y",
+    )
 
 
 @functools.cache
@@ -69,6 +76,18 @@ def quicken() -> None:
         scope.set_attr(tl.core.tensor, "__index__", lambda x: int(x.handle.data.squeeze()))
         return scope
 
+    truncate = interpreter.InterpreterBuilder.create_fp_trunc
+
+    def round_bfloat16(builder: Any, x: Any, dtype: Any) -> Any:
+        """As devices do, and the interpreter does not: to the nearest, ties to even."""
+        if (x.dtype.scalar, dtype.scalar) != (tl.float32, tl.bfloat16):
+            return truncate(builder, x, dtype)
+        bits = np.ascontiguousarray(x.data).view(np.uint32)
+        nearest = (bits + (0x7FFF + ((bits >> 16) & 1)).astype(np.uint32)) >> 16
+        kept = np.where(np.isnan(x.data), (bits >> 16) | 64, nearest)
+        return interpreter.TensorHandle(kept.astype(np.uint16), dtype.scalar)
+
+    interpreter.InterpreterBuilder.create_fp_trunc = round_bfloat16
     interpreter._patch_lang = patch_all
     interpreter.InterpretedFunction.__call__ = lambda self, *args, **kwargs: self.rewrite()(
         *args, **kwargs

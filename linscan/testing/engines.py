@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 import linscan
 from linscan._dispatch import registry
 from linscan._problem import ScanProblem
+from linscan.testing._interpreter import interpreting, quicken
 
 Array = NDArray[Any]
 
@@ -93,6 +94,8 @@ def named() -> list[str]:
 
 def engines() -> Iterator[tuple[Engine, str | None]]:
     """Every engine to test, and why it cannot run here."""
+    if interpreting():
+        quicken()
     for name in named() or linscan.backends():
         backend = registry().get(name, "it is not installed")
         reason = backend if isinstance(backend, str) else backend.why_not()
