@@ -206,7 +206,7 @@ def empty(shape: tuple[int, ...], model: Any, dtype: str) -> Any:
 def filled(shape: tuple[int, ...], value: Any, model: Any, dtype: str) -> Any:
     """A fresh array of ``model``'s library and device that holds ``value`` everywhere."""
     x = empty(shape, model, dtype)
-    with np.errstate(all="ignore"):
+    with quiet(x):
         x[...] = value
     return x
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
+from inspect import signature
 from typing import Any, NamedTuple
 
 import torch
@@ -68,9 +69,9 @@ def differentiable(
 ) -> Tensor:
     """A scan of ``(outer, time, inner)``, sizes of 1 broadcasting, that autograd can follow."""
     multiplier, number = (a, 0.0) if isinstance(a, Tensor) else (None, a)
-    way = Way(engine, number, reverse, False, chunk_size)
-    calls: Calls = GRAPH if torch.compiler.is_compiling() else EAGER
-    return calls.scan(multiplier, b, initial, reset, way)
+    return EAGER.scan(
+        multiplier, b, initial, reset, Way(engine, number, reverse, False, chunk_size)
+    )
 
 
 # ---------------------------------------------------------------------------- without gradients
@@ -109,10 +110,17 @@ def _described(a: Gradient, x: Tensor, initial: Gradient, reset: Gradient, way: 
     )
 
 
-def _empty(shape: torch.Size, like: Tensor) -> Tensor:
+def _shape(a: Gradient, b: Tensor) -> tuple[int, ...]:
+    """Of the result."""
+    if a is None:
+        return tuple(b.shape)
+    return tuple(m if n == 1 else n for m, n in zip(a.shape, b.shape, strict=True))
+
+
+def _empty(shape: tuple[int, ...], like: Tensor) -> Tensor:
     if like.device.type == "cpu":
         name = str(like.dtype).removeprefix("torch.")
-        x: Tensor = _host.like(_host.empty(tuple(shape), name)[0], like, name)
+        x: Tensor = _host.like(_host.empty(shape, name)[0], like, name)
         return x
     return like.new_empty(shape)
 
@@ -120,7 +128,7 @@ def _empty(shape: torch.Size, like: Tensor) -> Tensor:
 def _scan(a: Gradient, b: Tensor, initial: Gradient, reset: Gradient, way: Way) -> Tensor:
     """The operation itself, by the engine."""
     engine = ENGINES[way.engine]
-    shape = b.shape if a is None else torch.broadcast_shapes(a.shape, b.shape)
+    shape = _shape(a, b)
     b = b.expand(shape)
     if not way.leaving:
         problem = _described(a, b, initial, reset, way)
@@ -150,7 +158,7 @@ def _adjoint(
         if both is not None:
             return both
     lam = _scan(conj(a), g, None, reset, way.adjoint)
-    product = _empty(lam.shape, wide(lam[:0]))
+    product = _empty(tuple(lam.shape), wide(lam[:0]))
     torch.mul(wide(way.targets(lam)), conj(wide(way.sources(x))), out=way.targets(product))
     if initial is None:
         way.first(product).zero_()
@@ -222,6 +230,56 @@ def _adjoint_gradients(
     return grad_a, grad_x, grad_initial, grad_g, None, *(None,) * len(Way._fields)
 
 
+class _Fold:
+    """A mapped axis, of that size, as more rows of the outer one."""
+
+    def __init__(self, size: int, operands: tuple[Gradient, ...], dims: tuple[Any, ...]) -> None:
+        self.size = size
+        pairs = zip(operands, dims, strict=False)
+        self.outer = max(self.outer_of(x, dim) for x, dim in pairs if x is not None)
+
+    @staticmethod
+    def outer_of(x: Tensor, dim: int | None) -> int:
+        """The size of the outer axis of each."""
+        return x.shape[0] if dim is None else x.movedim(dim, 0).shape[1]
+
+    def __call__(self, x: Gradient, dim: int | None) -> Gradient:
+        """An operand, left alone where it broadcasts along both."""
+        return x if x is None or (dim is None and x.shape[0] == 1) else self.every(x, dim)
+
+    def every(self, x: Tensor, dim: int | None) -> Tensor:
+        """An operand with all its rows."""
+        x = x[None] if dim is None else x.movedim(dim, 0)
+        return x.expand(self.size, self.outer, -1, -1).reshape(-1, *x.shape[2:])
+
+    def undo(self, x: Tensor) -> Tensor:
+        """A result, mapped along its first axis."""
+        return x.reshape(self.size, self.outer, *x.shape[1:])
+
+
+def _mapped_scan(
+    calls: Calls, info: Any, dims: tuple[Any, ...], *inputs: Any
+) -> tuple[Tensor, int]:
+    fold = _Fold(info.batch_size, inputs[:4], dims)
+    a, b, initial, reset = map(fold, inputs[:4], dims)
+    if dims[0] is None:
+        b = fold.every(inputs[1], dims[1])
+    return fold.undo(calls.scan(a, b, initial, reset, Way(*inputs[4:]))), 0
+
+
+def _mapped_adjoint(
+    calls: Calls, info: Any, dims: tuple[Any, ...], *inputs: Any
+) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+    fold = _Fold(info.batch_size, inputs[:5], dims)
+    _, _, initial, _, reset = map(fold, inputs[:5], dims)
+    a, x, g = (fold.every(inputs[i], dims[i]) for i in (0, 1, 3))
+    lam, grad_a = calls.adjoint(a, x, initial, g, reset, Way(*inputs[5:]))
+    grad_a = fold.undo(grad_a)
+    if fold.outer_of(inputs[0], dims[0]) == 1:
+        grad_a = grad_a.sum(1, keepdim=True)
+    return (fold.undo(lam), grad_a), (0, 0)
+
+
 # ----------------------------------------------------------------------------------- eager mode
 
 
@@ -253,11 +311,7 @@ class _Scan(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Tensor, int]:
-        fold = _Fold(info.batch_size, inputs[:4], in_dims)
-        a, b, initial, reset = map(fold, inputs[:4], in_dims)
-        if in_dims[0] is None:
-            b = fold.every(inputs[1], in_dims[1])
-        return fold.undo(EAGER.scan(a, b, initial, reset, Way(*inputs[4:]))), 0
+        return _mapped_scan(EAGER, info, in_dims, *inputs)
 
 
 class _Adjoint(Function):
@@ -293,45 +347,16 @@ class _Adjoint(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Any, tuple[int, int]]:
-        fold = _Fold(info.batch_size, inputs[:5], in_dims)
-        _, _, initial, _, reset = map(fold, inputs[:5], in_dims)
-        a, x, g = (fold.every(inputs[i], in_dims[i]) for i in (0, 1, 3))
-        lam, grad_a = EAGER.adjoint(a, x, initial, g, reset, Way(*inputs[5:]))
-        grad_a = fold.undo(grad_a)
-        if fold.outer_of(inputs[0], in_dims[0]) == 1:
-            grad_a = grad_a.sum(1, keepdim=True)
-        return (fold.undo(lam), grad_a), (0, 0)
+        return _mapped_adjoint(EAGER, info, in_dims, *inputs)
+
+
+for _function in (_Scan, _Adjoint):
+    # torch asks for it at every call; made each time, it would cost more than the rest of the call
+    _function.forward.__signature__ = signature(_function.forward)  # type: ignore[attr-defined]
 
 
 def _plain(x: Any) -> Any:
     return x.detach() if x is not None and x.requires_grad else x
-
-
-class _Fold:
-    """A mapped axis, of that size, as more rows of the outer one."""
-
-    def __init__(self, size: int, operands: tuple[Gradient, ...], dims: tuple[Any, ...]) -> None:
-        self.size = size
-        pairs = zip(operands, dims, strict=False)
-        self.outer = max(self.outer_of(x, dim) for x, dim in pairs if x is not None)
-
-    @staticmethod
-    def outer_of(x: Tensor, dim: int | None) -> int:
-        """The size of the outer axis of each."""
-        return x.shape[0] if dim is None else x.movedim(dim, 0).shape[1]
-
-    def __call__(self, x: Gradient, dim: int | None) -> Gradient:
-        """An operand, left alone where it broadcasts along both."""
-        return x if x is None or (dim is None and x.shape[0] == 1) else self.every(x, dim)
-
-    def every(self, x: Tensor, dim: int | None) -> Tensor:
-        """An operand with all its rows."""
-        x = x[None] if dim is None else x.movedim(dim, 0)
-        return x.expand(self.size, self.outer, -1, -1).reshape(-1, *x.shape[2:])
-
-    def undo(self, x: Tensor) -> Tensor:
-        """A result, mapped along its first axis."""
-        return x.reshape(self.size, self.outer, *x.shape[1:])
 
 
 class _Eager:
@@ -383,7 +408,7 @@ def _resolved(x: Any) -> Any:
 
 @_scan_op.register_fake
 def _(a: Gradient, b: Tensor, *others: Any) -> Tensor:
-    return b.new_empty(b.shape if a is None else torch.broadcast_shapes(a.shape, b.shape))
+    return b.new_empty(_shape(a, b))
 
 
 @_adjoint_op.register_fake
@@ -407,3 +432,5 @@ GRAPH = _Graph()
 
 _scan_op.register_autograd(partial(_scan_gradients, GRAPH), setup_context=_remember_scan)
 _adjoint_op.register_autograd(partial(_adjoint_gradients, GRAPH), setup_context=_remember_adjoint)
+_scan_op.register_vmap(partial(_mapped_scan, GRAPH))
+_adjoint_op.register_vmap(partial(_mapped_adjoint, GRAPH))
