@@ -96,7 +96,6 @@ def rows(
     LANES: tl.constexpr,
     STEPS: tl.constexpr,
     V: tl.constexpr,
-    W: tl.constexpr,
     KIND: tl.constexpr,
     REVERSE: tl.constexpr,
     COMPLEX: tl.constexpr,
@@ -129,7 +128,7 @@ def rows(
         product = _one(LANES, COMPLEX, ACC)
         poison = tl.zeros([LANES, 1], ACC)
     place = tile_place(plane, lane, lanes, tile, time, STEPS, V, REVERSE)
-    raw = LOAD(operands, place, LANES, V, W, KIND, COMPLEX)
+    raw = LOAD(operands, place, LANES, V, 1, KIND, COMPLEX)
     for k in range(count):
         now = raw
         here = place
@@ -137,13 +136,13 @@ def rows(
         more = k + 1 < count
         tile = tl.where(more, tile + ahead, tile)
         place = tile_place(plane, lane, tl.where(more, lanes, 0), tile, time, STEPS, V, REVERSE)
-        raw = LOAD(operands, place, LANES, V, W, KIND, COMPLEX)
+        raw = LOAD(operands, place, LANES, V, 1, KIND, COMPLEX)
         a, b, cut, kept = PREPARE(
             now, real, imaginary, step, first, time, LANES, KIND, REVERSE, COMPLEX, ACC
         )
         x, after, so_far, doubtful = scan_tile(a, b, state, len(cut) == 1)
         if any_lane(doubtful):
-            now = LOAD(operands, here, LANES, V, W, KIND, COMPLEX)
+            now = LOAD(operands, here, LANES, V, 1, KIND, COMPLEX)
             a, b, cut, kept = PREPARE(
                 now, real, imaginary, step, first, time, LANES, KIND, REVERSE, COMPLEX, ACC
             )
@@ -152,7 +151,7 @@ def rows(
             after = choose(doubtful, last, after)
         state = after
         if products is None:
-            FINISH(results, here, x, kept, LANES, V, W, REVERSE)
+            FINISH(results, here, x, kept, LANES, V, 1, REVERSE)
         else:
             product, poison = total(product, poison, a, so_far)
 

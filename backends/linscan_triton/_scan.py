@@ -179,7 +179,6 @@ def make_plan(
             reverse=problem.reverse,
             initial=problem.initial,
         )
-    along_steps = chosen.kernel == "rows"
     return Plan(
         regime=chosen,
         ways=(way(a), way(b), way(reset, 1), way(x), way(initial), way(final)),
@@ -188,8 +187,7 @@ def make_plan(
         constants={
             "LANES": chosen.lanes,
             "STEPS": chosen.steps,
-            "V": chosen.vector if along_steps else 1,
-            "W": 1 if along_steps else chosen.vector,
+            "V" if chosen.kernel == "rows" else "W": chosen.vector,
             "KIND": problem.a,
             "REVERSE": problem.reverse,
             "COMPLEX": parts == 2,
