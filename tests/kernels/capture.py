@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
+import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
@@ -38,6 +39,11 @@ class Launch:
         """The kernel's."""
         return str(self.kernel.__name__).strip("_")
 
+    @property
+    def elements(self) -> int:
+        """How many the largest of its operands has."""
+        return max((x.numel() for x in _tensors((self.args, *self.keywords.values()))), default=0)
+
     def compile(self, target: str) -> Any:
         """What the launch would have run on ``target``: specialised as Triton's launcher does."""
         backend = make_backend(TARGETS[target])
@@ -49,6 +55,14 @@ class Launch:
         )
         source = ASTSource(self.kernel, signature, constants, attributes)
         return triton.compile(source, target=TARGETS[target], options=options.__dict__)
+
+
+def _tensors(x: Any) -> Iterator[torch.Tensor]:
+    if isinstance(x, torch.Tensor):
+        yield x
+    elif isinstance(x, tuple):
+        for part in x:
+            yield from _tensors(part)
 
 
 @contextmanager

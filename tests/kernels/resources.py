@@ -26,8 +26,8 @@ class Resources:
 
     ``spills`` counts accesses to local memory (NVIDIA) or spilled vector registers (AMD).  ``load``
     and ``store`` are the bytes per access to global memory: the narrowest to a tile of numbers.  A
-    tile of flags has as many lanes and fewer bytes, and one number (a carry, a total) is one number
-    wide: neither is meant.
+    tile of flags has as many elements and fewer bytes, and what there is one of per row or step (a
+    state, a total, a multiplier) is no tile: neither is meant.
     """
 
     registers: int
@@ -36,11 +36,11 @@ class Resources:
     load: int
     store: int
 
-    def faults(self) -> list[str]:
-        """What must not be."""
+    def faults(self, wide: bool = True) -> list[str]:
+        """What must not be; ``wide``: whether accesses have to be."""
         found = [f"{self.spills} spills"] * (self.spills > 0)
         for direction in ("load", "store"):
-            if (width := getattr(self, direction)) < FULL:
+            if wide and (width := getattr(self, direction)) < FULL:
                 found.append(f"{direction}s {width} bytes wide")
         return found
 
@@ -106,7 +106,7 @@ class _Access(NamedTuple):
     size: int
     """Bytes of one element; 1 for flags."""
     elements: int
-    """Per thread; 0 where one number is accessed, not a tile."""
+    per_thread: int
 
 
 def _tile_accesses(compiled: Any) -> Iterator[_Access]:
@@ -120,24 +120,28 @@ def _tile_accesses(compiled: Any) -> Iterator[_Access]:
         direction: Direction = "store" if operation == "store" else "load"
         tile = re.search(r"tensor<((?:\d+x)+)(?:!tt\.ptr<)?([a-z]+)(\d+)", kind)
         if tile is None:
-            yield _Access(direction, 0, 0)
+            yield _Access(direction, 0, 1, 1)
             continue
         shape, _, bits = tile.groups()
-        size = max(1, int(bits) // 8)
-        yield _Access(direction, size, -(-prod(map(int, shape.split("x")[:-1])) // threads))
+        elements = prod(map(int, shape.split("x")[:-1]))
+        yield _Access(direction, max(1, int(bits) // 8), elements, -(-elements // threads))
 
 
 def _narrowest(
     direction: Direction, widths: dict[Direction, Counter[int]], tiles: list[_Access]
 ) -> int:
-    """The narrowest access to a tile of numbers, when flags and single numbers are set aside."""
+    """The narrowest access to a tile of numbers, when all others are set aside."""
     mine = [access for access in tiles if access.direction == direction]
-    numbers = [access.size for access in mine if access.elements and access.size > 1]
-    lanes = FULL // min(numbers, default=FULL)
-    aside = sum(1 for access in mine if not access.elements)
-    aside += sum(-(-access.elements // lanes) for access in mine if access.size == 1)
     if mine and not widths[direction]:
         raise LookupError(f"no {direction} is recognised in the machine code")
+    whole = max(access.elements for access in tiles)
+    lanes = FULL // min((access.size for access in tiles if access.size > 1), default=FULL)
+    aside = 0
+    for access in mine:
+        if access.elements < whole:
+            aside += access.per_thread
+        elif access.size == 1:
+            aside += -(-access.per_thread // lanes)
     narrow = sorted(width for width in widths[direction].elements() if width < FULL)
     return FULL if len(narrow) <= aside else narrow[0]
 

@@ -1,0 +1,27 @@
+"""The shipped laws, on the kernels as the host's C++ compiler makes them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from linscan._dispatch import registry
+from linscan.testing.engines import Engine
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import host
+
+
+@pytest.fixture(scope="session", params=["numpy", "torch"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """The backend on NumPy arrays, and on torch tensors in CPU memory."""
+    if request.param == "torch":
+        pytest.importorskip("torch")
+    reason = host.BACKEND.why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    registry()[host.BACKEND.name] = host.BACKEND
+    return Engine(host.BACKEND.name, request.param)

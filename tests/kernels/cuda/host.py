@@ -1,0 +1,169 @@
+"""The backend on NumPy memory: its kernels compiled by the host's C++ compiler, against a shim.
+
+``HostModule`` stands in for ``cupy.RawModule``; everything else is the backend's own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from linscan import _host
+from linscan_cupy import CupyBackend
+from linscan_cupy._device import THREADS, Cuda
+
+HERE = Path(__file__).parent
+MODE = os.environ.get("LINSCAN_SHIM", "")
+"""``address`` and ``thread`` compile with that sanitizer, which then has to be loaded first."""
+FLAGS = {
+    "": ["-O1"],
+    "address": ["-O1", "-g", "-fsanitize=address,undefined", "-DSWAP_CONTEXTS"],
+    "thread": ["-O1", "-g", "-fsanitize=thread", "-DREAL_THREADS"],
+}
+COMPILER = os.environ.get("CXX") or "g++"
+
+
+def flags() -> list[str]:
+    """What everything is compiled with."""
+    found = ["-std=gnu++17", "-fPIC", "-shared", "-pthread", "-Wno-unknown-pragmas", *FLAGS[MODE]]
+    if platform.machine() == "x86_64" and "fma" in Path("/proc/cpuinfo").read_text():
+        found.append("-mfma")
+    return found
+
+
+def built(name: str, code: str, *options: str) -> Path:
+    """A shared library of that code, made once per content."""
+    parts = [code, *options, *flags(), *(HERE.joinpath(f).read_text() for f in ("shim.h",))]
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
+    folder = Path(tempfile.gettempdir()) / f"linscan-kernels-on-host-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    library = folder / f"{name}-{key}.so"
+    if not library.exists():
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            source, made = Path(scratch, "code.cpp"), Path(scratch, "made.so")
+            source.write_text(code)
+            command = [COMPILER, *flags(), f"-I{HERE}", str(source), "-o", str(made), *options]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                raise RuntimeError(f"{' '.join(command)}\n{done.stderr}")
+            os.replace(made, library)
+    return library
+
+
+@functools.cache
+def shim() -> ctypes.CDLL:
+    """What runs the threads."""
+    path = built("shim", HERE.joinpath("shim.cpp").read_text())
+    return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+
+
+class HostModule:
+    """``cupy.RawModule``, as far as it is used."""
+
+    def __init__(self, code: str, options: tuple[str, ...], name_expressions: tuple[str]) -> None:
+        (name,) = name_expressions
+        shim()
+        launcher = (
+            f'#include "shim.h"\n{code}\n'
+            'extern "C" void launch(const void* parameters, unsigned blocks, unsigned threads) {\n'
+            f"    shim::run({name}, parameters, blocks, threads);\n}}\n"
+        )
+        self._launch = ctypes.CDLL(str(built("kernel", launcher))).launch
+
+    def get_function(self, name: str) -> Any:
+        """A kernel, to be called with a grid, a block and one array of parameters."""
+
+        def call(grid: tuple[int], block: tuple[int], args: tuple[Any]) -> None:
+            (parameters,) = args
+            assert parameters.size == 1
+            assert block == (THREADS,)
+            self._launch(ctypes.c_void_p(parameters.ctypes.data), grid[0], block[0])
+
+        return call
+
+
+class Host(Cuda):
+    """NumPy memory as a device's."""
+
+    def raw_module(self, **options: Any) -> Any:
+        return HostModule(**options)
+
+    def index(self, x: Any) -> int:
+        return 0
+
+    def current(self, x: Any) -> Any:
+        return nullcontext()
+
+    def where(self, x: Any) -> tuple[int, tuple[int, ...]]:
+        return x.ctypes.data, x.strides
+
+
+def aligned(x: Any) -> Any:
+    """``x``, or a copy if its elements are misaligned, as they never are on a device."""
+    if not isinstance(x, np.ndarray) or not x.size:
+        return x
+    where = x.ctypes.data, *(s for s, n in zip(x.strides, x.shape, strict=True) if n > 1)
+    return x if all(s % x.itemsize == 0 for s in where) else x.copy()
+
+
+class HostBackend(CupyBackend):
+    """The backend, with that device."""
+
+    name = "cupy_on_host"
+    rank = 1000
+
+    def why_not(self) -> str | None:
+        if shutil.which(COMPILER) is None:
+            return f"there is no C++ compiler: {COMPILER} is not found"
+        return None
+
+    def owns(self, x: Any) -> bool:
+        return _host.is_cpu_array(x)
+
+    def scan(self, problem: Any, a: Any, b: Any, initial: Any, reset: Any, out: Any) -> Any:
+        fitting = aligned(out)
+        x, final = super().scan(problem, *map(aligned, (a, b, initial, reset)), fitting)
+        if fitting is not out:
+            out[...] = x
+            x = out
+        return x, final
+
+    def _device(self) -> Cuda:
+        return HOST
+
+
+HOST = Host()
+BACKEND = HostBackend()
+
+
+@dataclass
+class Traffic:
+    """What kernels moved."""
+
+    loaded: int = 0
+    stored: int = 0
+    vectors: int = 0
+
+
+@contextmanager
+def traffic() -> Iterator[Traffic]:
+    """Counts bytes, and accesses of 16 bytes, until the end of the block."""
+    counts = (ctypes.c_uint64 * 3)()
+    shim().shim_traffic(counts)
+    counted = Traffic()
+    yield counted
+    shim().shim_traffic(counts)
+    counted.loaded, counted.stored, counted.vectors = counts
