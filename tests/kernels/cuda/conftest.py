@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import host
 
+LIBRARIES = ["numpy"] if find_spec("torch") is None else ["numpy", "torch"]
 
-@pytest.fixture(scope="session", params=["numpy", "torch"])
+
+@pytest.fixture(scope="session", params=LIBRARIES)
 def engine(request: pytest.FixtureRequest) -> Engine:
     """The backend on NumPy arrays, and on torch tensors in CPU memory."""
-    if request.param == "torch":
-        pytest.importorskip("torch")
     reason = host.BACKEND.why_not()
     if reason is not None:
         pytest.skip(reason)
