@@ -10,7 +10,8 @@ import numpy as np
 
 from linscan import _arrays
 from linscan._check import check_axis, check_broadcast, check_options, check_same_place, one_of
-from linscan._problem import ACCUMULATE, EstimatorInputs
+from linscan._layout import kind_of
+from linscan._problem import ACCUMULATE, EstimatorInputs, EstimatorProblem, Kind
 from linscan.rl._trace import Trace
 
 
@@ -52,6 +53,7 @@ class Call(NamedTuple):
     backend: str = "auto"
     chunk_size: int | None = None
     check: Any = "auto"
+    differentiable: bool = False
 
 
 LIKE_REWARDS = ("values", "next_values", "truncation_values")
@@ -186,3 +188,39 @@ def check_arguments(call: Call) -> None:
     if call.out is not None:
         for label, x in outs(call).items():
             check_same_place(rewards=call.rewards, **{label: _arrays.target(label, x)})
+
+
+def problem_of(call: Call, axis: int, block: tuple[int, int, int], dtype: str) -> EstimatorProblem:
+    """A call in plain terms, without its operands."""
+    rank = call.rewards.ndim
+
+    def kind(name: str) -> Kind | None:
+        x = getattr(call, name)
+        if x is None or _arrays.is_scalar(x):
+            return None if x is None else "scalar"
+        return kind_of((1,) * (rank - x.ndim) + tuple(x.shape), axis)
+
+    truncation: Any = None
+    if call.truncated is not None and call.next_values is None:
+        truncation = "current_value" if call.truncation_values is None else "values"
+    outer, time, inner = block
+    return EstimatorProblem(
+        estimator=call.estimator.name,
+        outer=outer,
+        time=time,
+        inner=inner,
+        dtype=dtype,
+        out_dtype=call.out_dtype or dtype,
+        gamma=kind("gamma") or "scalar",
+        lam=kind("lam"),
+        lam_returns=kind("lam_returns"),
+        values=call.values is not None,
+        next_values=call.next_values is not None,
+        last_values=call.last_values is not None,
+        terminated=call.terminated is not None,
+        truncated=call.truncated is not None,
+        truncation=truncation,
+        mask=call.mask is not None,
+        masked=call.masked,
+        chunk_size=call.chunk_size,
+    )

@@ -48,7 +48,7 @@ def is_plain(call: Call) -> bool:
 
 def normalise(call: Call) -> Call:
     """The same call in the words of a plan: arrays, bool flags and masks."""
-    with np.errstate(all="ignore"):
+    with _arrays.quiet(call.rewards):
         return _normalised(call)
 
 
@@ -96,7 +96,7 @@ def _normalised(call: Call) -> Call:
     call = call._replace(out_dtype=call.out_dtype or promoted(call))
     if call.mask is not None and (call.masked_reward != "drop" or call.check == "full"):
         call = _masked_rewards(call, axis)
-    if call.check == "full":
+    if call.check == "full" and looks_at_data("full", rewards):
         _refuse_nan(call)
     return call._replace(masked_reward="drop", check="off" if call.check == "off" else "auto")
 
@@ -118,6 +118,8 @@ def _as_arrays(call: Call) -> Call:
         x = getattr(call, name)
         if x is None:
             return None
+        if _arrays.is_torch(x) and (call.differentiable or _arrays.hides_data()):
+            return _arrays.as_array(name, x)
         if isinstance(x, np.generic) or (getattr(x, "ndim", None) == 0 and hasattr(x, "item")):
             x = x.item()
         if _arrays.is_scalar(x):
@@ -218,6 +220,8 @@ def _masked_rewards(call: Call, axis: int) -> Call:
     xp, rewards = _arrays.namespace(call.rewards), call.rewards
     mask = xp.broadcast_to(call.mask, rewards.shape)
     if call.masked_reward == "raise" or (call.masked_reward == "drop" and call.check == "full"):
+        if _arrays.is_torch(rewards) and _arrays.hides_data():
+            return call
         bad = first_true(~mask & (rewards != 0))
         if bad is None:
             return call
@@ -229,9 +233,8 @@ def _masked_rewards(call: Call, axis: int) -> Call:
     cut = _either(call.terminated, call.truncated)
     stop = mask if cut is None else mask | cut
     held = _sum_until(call, axis, xp.where(mask, 0, rewards), stop, reverse=True)
-    after = xp.moveaxis(xp.zeros_like(held), axis, 0)
-    after[:-1] = xp.moveaxis(held, axis, 0)[1:]
-    after = xp.moveaxis(after, 0, axis)
+    moved = xp.moveaxis(held, axis, 0)
+    after = xp.moveaxis(xp.concat([moved[1:], xp.zeros_like(moved[:1])]), 0, axis)
     if cut is not None:
         after = xp.where(cut, 0, after)
     return call._replace(rewards=xp.where(mask, rewards + after, rewards))

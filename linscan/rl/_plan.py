@@ -12,12 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from linscan import _arrays, _dispatch, _host, _profile
-from linscan._call import ScanCall
 from linscan._check import check_axis, check_memory, check_out
-from linscan._layout import Layout, kind_of, layout, operand, with_time
+from linscan._layout import Layout, layout, operand, with_time
 from linscan._problem import ACCUMULATE, EstimatorInputs, EstimatorProblem, Kind, ScanProblem
 from linscan._protocol import Backend, Fused, Kernel
-from linscan._scan import solve
 from linscan.rl._call import (
     DATA,
     DECAYS,
@@ -26,16 +24,20 @@ from linscan.rl._call import (
     Estimator,
     check_arguments,
     outs,
+    problem_of,
     promoted,
 )
+from linscan.rl._compose import compose
 from linscan.rl._normalise import is_plain, normalise
-from linscan.rl._trace import Trace
+from linscan.rl._tracked import estimate_tracked
 
 
 def estimate(call: Call) -> tuple[Any, ...]:
     """The results of a call, in the order of the estimator's outputs."""
     if _profile.active and _profile.counts():
         return _profile.timed(estimate, call.estimator.name, call)
+    if call.differentiable or (_arrays.is_torch(call.rewards) and _arrays.hides_data()):
+        return estimate_tracked(call)
     plan, plain, arrays = plan_estimate(call)
     return plan.run(plain, arrays, call)
 
@@ -116,7 +118,9 @@ class EstimatorPlan(NamedTuple):
         inputs = EstimatorInputs._make(operands)
 
         if self.fused is None:
-            results = [x.reshape(self.shape) for x in self._compose(inputs)]
+            with _no_grad(call.rewards):
+                composed = compose(self.estimator, self.problem, self.backend.name, inputs)
+            results = [x.reshape(self.shape) for x in composed]
         elif out is None or self.out_copies:
             count, dtype = len(self.estimator.outputs), self.problem.out_dtype
             if wrap is None:
@@ -148,39 +152,6 @@ class EstimatorPlan(NamedTuple):
             check_memory(label, x, others)
             others[label] = _host.seen(x)
         return tuple(out.values())
-
-    def _compose(self, inputs: EstimatorInputs) -> tuple[Any, ...]:
-        """Elementwise maps around the backend's scan."""
-        p, xp, block = self.problem, _arrays.namespace(inputs.rewards), self.block
-        if 0 in block:
-            empty = _arrays.empty(block, inputs.rewards, p.out_dtype)
-            return (empty,) * len(self.estimator.outputs)
-        work = ACCUMULATE[p.dtype]
-        for x in (inputs.gamma, inputs.lam, inputs.lam_returns):
-            if x is not None and not _arrays.is_scalar(x) and _arrays.dtype_name(x) == "float64":
-                work = "float64"
-        inputs = EstimatorInputs(
-            *(
-                x
-                if x is None or _arrays.is_scalar(x) or _arrays.dtype_name(x) == "bool"
-                else _arrays.native(x, work)
-                for x in inputs
-            )
-        )
-
-        def scan(a: Any, b: Any, initial: Any = None, reset: Any = None) -> Any:
-            b = xp.broadcast_to(b, block)
-            state = None if initial is None else initial[:, 0]
-            call = ScanCall(
-                a, b, state, 1, True, reset, False, None, self.backend.name, p.chunk_size, "off"
-            )
-            return solve(call)[0]
-
-        with ExitStack() as stack:
-            stack.enter_context(np.errstate(all="ignore"))
-            stack.enter_context(_no_grad(inputs.rewards))
-            results = self.estimator.compose(inputs, Trace(p, inputs, scan))
-            return tuple(_arrays.native(x, p.out_dtype) for x in results)
 
 
 EMPTY: list[Any] = [None] * len(EstimatorInputs._fields)
@@ -271,35 +242,8 @@ def _plan(call: Call) -> EstimatorPlan:
             copy = full if name != "last_values" else (*shape[:axis], *shape[axis + 1 :])
         return Array(EstimatorInputs._fields.index(name), view, cast, copy)
 
-    def kind(name: str) -> Kind | None:
-        if fields[name] is None:
-            return None
-        return "scalar" if name not in operands else kind_of(operands[name].shape, axis)
-
-    truncation: Any = None
-    if call.truncated is not None and call.next_values is None:
-        truncation = "current_value" if call.truncation_values is None else "values"
+    problem = problem_of(call, axis, whole.block, dtype)
     outer, time, inner = whole.block
-    problem = EstimatorProblem(
-        estimator=call.estimator.name,
-        outer=outer,
-        time=time,
-        inner=inner,
-        dtype=dtype,
-        out_dtype=call.out_dtype or dtype,
-        gamma=kind("gamma") or "scalar",
-        lam=kind("lam"),
-        lam_returns=kind("lam_returns"),
-        values=call.values is not None,
-        next_values=call.next_values is not None,
-        last_values=call.last_values is not None,
-        terminated=call.terminated is not None,
-        truncated=call.truncated is not None,
-        truncation=truncation,
-        mask=call.mask is not None,
-        masked=call.masked,
-        chunk_size=call.chunk_size,
-    )
     composed = ScanProblem(
         outer, time, inner, ACCUMULATE[dtype], _composed_kind(problem), reverse=True
     )
@@ -312,6 +256,8 @@ def _plan(call: Call) -> EstimatorPlan:
     )
     prepare = chosen.backend.fused.get(call.estimator.name)
     fused = "it has no fused pass" if prepare is None else prepare(problem)
+    if call.differentiable:
+        fused = "gradients are those of its parts"
     return EstimatorPlan(
         estimator=call.estimator,
         backend=chosen.backend,

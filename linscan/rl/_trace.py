@@ -92,6 +92,8 @@ class Trace:
                 n = xp.where(i.truncated, i.truncation_values, n)
             elif truncation == "current_value":
                 n = xp.where(self.truncated, i.values, n)
+        if i.mask is not None:
+            n = xp.where(i.mask, n, 0.0)
         return n if self.terminated is None else xp.where(self.terminated, 0.0, n)
 
     def _next_valid_values(self) -> Any:
@@ -123,6 +125,10 @@ class Trace:
             a = self.xp.where(mask, a, self.xp.ones_like(b))
             b = self.xp.where(mask, b, 0.0)
         return self._scan(a, b, reset=cut)
+
+    def going_on(self, lam: Any) -> Any:
+        """λ where the trace goes on; elsewhere it is not read, nor does a gradient meet it."""
+        return lam if _arrays.is_scalar(lam) else self.xp.where(self.ends, 0.0, lam)
 
     def output(self, x: Any) -> Any:
         """A result as the caller wants to see it at masked steps."""

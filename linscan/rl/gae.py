@@ -22,8 +22,9 @@ class GAE(NamedTuple):
 
 def _compose(i: EstimatorInputs, trace: Trace) -> tuple[Any, ...]:
     delta = i.rewards + i.gamma * trace.next_values - i.values
-    advantages = trace.scan(i.gamma * i.lam, delta)
-    other = advantages if i.lam_returns is None else trace.scan(i.gamma * i.lam_returns, delta)
+    advantages = other = trace.scan(i.gamma * trace.going_on(i.lam), delta)
+    if i.lam_returns is not None:
+        other = trace.scan(i.gamma * trace.going_on(i.lam_returns), delta)
     return trace.output(advantages), trace.output(other + i.values)
 
 
@@ -54,6 +55,7 @@ def gae(
     backend: str = "auto",
     chunk_size: int | None = None,
     check: Check = "auto",
+    differentiable: bool = False,
 ) -> GAE:
     r"""Generalized advantage estimation.
 
@@ -82,7 +84,7 @@ def gae(
     ``masked_reward`` says otherwise.  Whatever stands behind a cut or in a hole, NaN included, is
     selected away.
 
-    **Gradients** do not flow: the results are detached.
+    **Gradients** do not flow, unless ``differentiable``: the results are detached.
 
     Args:
         rewards: rₜ, of any rank ≥ 1, with time along ``axis``.
@@ -124,6 +126,9 @@ def gae(
         check: ``"auto"`` also checks the data of CPU arrays (flags and masks hold 0 and 1, offsets
             and lengths are in range); ``"full"`` checks on every device, and refuses NaN at valid
             steps and rewards other than 0 at masked ones; ``"off"`` leaves data alone.
+        differentiable: Let gradients flow into every input that requires them, ``gamma`` and
+            ``lam`` too; torch tensors only.  Then the work is done in several passes, whose
+            intermediate results are kept for the backward pass.
 
     Returns:
         ``GAE(advantages, returns)``: fresh, shaped like ``rewards``; integers become the default
@@ -170,5 +175,6 @@ def gae(
         backend,
         chunk_size,
         check,
+        differentiable,
     )
     return GAE(*estimate(call))

@@ -17,9 +17,9 @@ def _compose_discounted(i: EstimatorInputs, trace: Trace) -> tuple[Any, ...]:
 
 
 def _compose_td_lambda(i: EstimatorInputs, trace: Trace) -> tuple[Any, ...]:
-    bootstrap = i.gamma * trace.next_values
-    b = i.rewards + trace.xp.where(trace.ends, bootstrap, bootstrap * (1.0 - i.lam))
-    return (trace.output(trace.scan(i.gamma * i.lam, b)),)
+    bootstrap, lam = i.gamma * trace.next_values, trace.going_on(i.lam)
+    b = i.rewards + trace.xp.where(trace.ends, bootstrap, bootstrap * (1.0 - lam))
+    return (trace.output(trace.scan(i.gamma * lam, b)),)
 
 
 DISCOUNTED_RETURNS = Estimator("discounted_returns", ("returns",), _compose_discounted)
@@ -46,6 +46,7 @@ def discounted_returns(
     backend: str = "auto",
     chunk_size: int | None = None,
     check: Check = "auto",
+    differentiable: bool = False,
 ) -> Any:
     r"""Discounted returns, also called rewards to go.
 
@@ -79,6 +80,7 @@ def discounted_returns(
         backend: See there.
         chunk_size: See there.
         check: See there.
+        differentiable: See there.
 
     Returns:
         The returns, fresh, shaped like ``rewards``.
@@ -113,6 +115,7 @@ def discounted_returns(
         backend,
         chunk_size,
         check,
+        differentiable,
     )
     return estimate(call)[0]
 
@@ -140,6 +143,7 @@ def td_lambda(
     backend: str = "auto",
     chunk_size: int | None = None,
     check: Check = "auto",
+    differentiable: bool = False,
 ) -> Any:
     r"""λ-returns, the targets of TD(λ).
 
@@ -178,6 +182,7 @@ def td_lambda(
         backend: See there.
         chunk_size: See there.
         check: See there.
+        differentiable: See there.
 
     Returns:
         The λ-returns, fresh, shaped like ``rewards``.
@@ -213,5 +218,6 @@ def td_lambda(
         backend,
         chunk_size,
         check,
+        differentiable,
     )
     return estimate(call)[0]
