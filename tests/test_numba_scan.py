@@ -172,6 +172,76 @@ def test_reverse_is_the_mirror_image() -> None:
     assert same_bits(scan(a[:, ::-1], b[:, ::-1], reverse=True)[:, ::-1], scan(a, b))
 
 
+def test_bits_of_columns_do_not_depend_on_how_many_there_are() -> None:
+    for time in (40, 700):
+        a, b, initial = (normal((2, t, 50), seed=k) for k, t in enumerate((time, time, 1)))
+        whole = scan(a, b, initial)
+        for width in (2, 3, 15, 16, 17, 33):
+            x = scan(*(y[:, :, :width].copy() for y in (a, b, initial)))
+            assert same_bits(x, whole[:, :, :width])
+
+
+# -------------------------------------------------------------------------------------- short rows
+
+
+@REVERSE
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_short_rows(dtype: str, kind: Kind, reverse: bool) -> None:
+    for rows, time in ((1, 7), (8, 4), (16, 1), (17, 2), (17, 3), (33, 5), (40, 16), (70, 63)):
+        shape = (rows, time, 1)
+        a, b = multipliers(kind, shape, dtype), normal(shape, dtype)
+        initial, reset = normal((rows, 1, 1), dtype, 2), normal(shape, seed=3) > 1
+        for rest in ((None, None), (initial, None), (None, reset), (initial, reset)):
+            x = scan(a, b, *rest, reverse=reverse)
+            assert_exact_enough(x, a, b, *rest, reverse=reverse)
+            last = slice(rows - 1, rows)
+            alone = [y[last] if np.ndim(y) and len(y) == rows else y for y in (a, b, *rest)]
+            assert same_bits(scan(*alone, reverse=reverse), x[last])
+
+
+@REVERSE
+def test_nothing_beside_short_rows_is_touched(reverse: bool) -> None:
+    for time in (1, 2, 5, 15, 18):
+        wide = np.full((34, time + 2, 1), np.nan, "float32")
+        a, b, out = wide.copy(), wide.copy(), wide.copy()
+        shape = (34, time, 1)
+        a[:, 1:-1], b[:, 1:-1] = multipliers("full", shape), normal(shape)
+        scan(a[:, 1:-1], b[:, 1:-1], reverse=reverse, out=out[:, 1:-1])
+        assert np.isfinite(out[:, 1:-1]).all()
+        assert np.isnan(out[:, [0, -1]]).all()
+
+
+def test_bits_of_short_rows_do_not_depend_on_their_place() -> None:
+    a, b = multipliers("full", (64, 30, 1)), normal((64, 30, 1))
+    reset = normal(b.shape, seed=3) > 1
+    whole = scan(a, b, reset=reset)
+    for rows in (slice(0, 1), slice(1, 17), slice(5, 38), slice(None, None, 3)):
+        assert same_bits(scan(a[rows], b[rows], reset=reset[rows]), whole[rows])
+    columns = [np.ascontiguousarray(y.transpose(2, 1, 0)) for y in (a, b, reset)]
+    assert same_bits(scan(*columns[:2], reset=columns[2]), whole.transpose(2, 1, 0))
+    out = np.empty((1, 30, 64), b.dtype).transpose(2, 1, 0)
+    assert same_bits(scan(a, b, reset=reset, out=out), whole)
+    turned = [y.transpose(2, 1, 0) for y in columns]
+    assert same_bits(scan(*turned[:2], reset=turned[2], out=out), whole)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_many_short_rows_are_streamed_to_any_address() -> None:
+    rows, time = (1 << 18) + 5, 33
+    b = np.ones((rows, time, 1), "float32")
+    b[:, 5] = np.arange(rows).reshape(-1, 1) % 7
+    for first in (0, 5):
+        out = np.zeros(b.size + 7, "float32")
+        place = out[first : first + b.size].reshape(b.shape)
+        for reverse in (False, True):
+            x = scan(0.5, b, reverse=reverse, out=place)
+            assert same_bits(x[[0, -1]], scan(0.5, b[[0, -1]], reverse=reverse))
+            assert same_bits(x[35:70], scan(0.5, b[35:70], reverse=reverse))
+            assert (out[:first] == 0).all()
+            assert (out[first + b.size :] == 0).all()
+
+
 # ----------------------------------------------------------------------------------------- layouts
 
 
@@ -419,9 +489,9 @@ def test_every_kernel_has_a_cache_file_of_its_own(tmp_path: Path) -> None:
 @REVERSE
 def test_sixteen_bits_are_rounded_once(dtype: str, reverse: bool) -> None:
     torch = pytest.importorskip("torch")
-    for shape in ((2, 1100, 1), (1, 50, 33)):
+    for shape in ((2, 1100, 1), (1, 50, 33), (200, 30, 1), (30, 200, 3)):
         outer, time, inner = shape
-        a, b = torch.tanh(torch.randn(shape)), torch.randn(shape)
+        a, b = torch.from_numpy(np.tanh(normal(shape))), torch.from_numpy(normal(shape, seed=1))
         a, b = a.to(getattr(torch, dtype)), b.to(getattr(torch, dtype))
         problem = ScanProblem(outer, time, inner, dtype, "full", reverse)
         x, _ = BACKEND.scan(problem, a, b, None, None, None)

@@ -57,7 +57,7 @@ class NumbaBackend:
             return _estimators.explain(problem)
         from linscan_numba import _scan
 
-        return Kernel(_scan.method(problem), problem.bytes_per_element)
+        return Kernel(_scan.method(problem, problem.inner > 1), problem.bytes_per_element)
 
     def scan(
         self, problem: ScanProblem, a: Any, b: Any, initial: Any, reset: Any, out: Any

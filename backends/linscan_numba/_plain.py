@@ -29,7 +29,7 @@ def plain(
         if not (fresh and t == 0) and not (
             reset[0] != NOWHERE and simd.load_flag(reset[0] + t * reset[1])
         ):
-            y = simd.load1(A, a[0] + t * a[1]) * state + y
+            y = simd.fma(simd.load1(A, a[0] + t * a[1]), state, y)
         simd.store1(E, x[0] + t * x[1], y)
         state = y
     return state

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from linscan import _host
 from linscan._problem import ACCUMULATE, ScanProblem
-from linscan_numba import _plain, _simd, _threads, _time_first, _time_last
+from linscan_numba import _abreast, _plain, _simd, _threads, _time_first, _time_last
 from linscan_numba._operands import HAS_INITIAL, HAS_RESET, IN_PLACE
 
 Array = NDArray[Any]
@@ -31,26 +31,41 @@ def _kernel(method: str, dtype: str, number: bool, reverse: bool) -> Kernel:
         return _time_first.build(direction, a, element, working, number)
     if method == "plain":
         return _plain.build(direction, a, element, number)
-    return _time_last.build(method == "constant", direction, a, element, number)
+    constant = method.endswith("constant")
+    if method.startswith("short"):
+        return _abreast.build(constant, direction, a, element, number)
+    return _time_last.build(constant, direction, a, element, number)
 
 
-def _adjacent(x: Array) -> bool:
-    """Whether neighbouring columns lie side by side in memory."""
-    return bool(x.strides[2] == x.itemsize and x.shape[2] != 1)
+def method(problem: ScanProblem, columns: bool) -> str:
+    """The name of the kernel; ``columns``: neighbouring ones lie side by side in memory.
 
-
-def method(problem: ScanProblem, *operands: Array) -> str:
-    """The name of the kernel; ``operands``: those with columns, or none if they are not known.
-
-    "time-first": neighbouring columns fill vectors, so the loop itself is fastest.  "constant" and
-    "full": a row at a time, with one multiplier per row or one per step.  "plain": complex numbers.
+    "time-first": then the loop itself runs on vectors of columns.  "short": it runs on vectors of
+    rows.  "long": a row at a time, its steps in vectors.  The last two with "constant" multipliers,
+    one per row, or "full" ones.  "plain": complex numbers.
     """
     if problem.dtype.startswith("complex"):
         return "plain"
-    columns = problem.inner >= _simd.WIDTH[problem.dtype]
-    if columns and all(_adjacent(x) for x in operands):
+    if columns:
         return "time-first"
-    return "constant" if problem.a in ("scalar", "row") and not problem.reset else "full"
+    length = "short" if problem.time <= _abreast.STEPS else "long"
+    constant = problem.a in ("scalar", "row") and not problem.reset
+    return f"{length}, constant" if constant else f"{length}, full"
+
+
+def _adjoining(axis: int, b: Array, x: Array, *others: Any) -> bool:
+    """Whether neighbours along an axis lie side by side in memory.
+
+    ``others`` may be the same for all of them, or a number.
+    """
+    return bool(
+        x.shape[axis] > 1
+        and b.shape[axis] > 1
+        and x.strides[axis] == b.strides[axis] == x.itemsize
+        and all(
+            np.ndim(y) == 0 or y.shape[axis] == 1 or y.strides[axis] == y.itemsize for y in others
+        )
+    )
 
 
 def scan(
@@ -64,28 +79,26 @@ def scan(
     x = _host.empty(shape, dtype)[0] if out is None else _host.view(out)
     how = IN_PLACE if out is not None and np.may_share_memory(x, b_) else 0
     before = _host.view(initial)
-    operands = [b_, x]
-    a_: Any
+    a_: Any = _host.view(a)
     if number:
         a_ = complex(a) if dtype.startswith("complex") else float(a)
-    else:
-        a_ = _host.view(a)
-        if a_.shape[2] != 1:
-            operands.append(a_)
     cuts = NO_RESET
     if problem.reset:
         how |= HAS_RESET
         cuts = _host.view(reset)
-        if cuts.shape[2] != 1:
-            operands.append(cuts)
     if problem.initial:
         how |= HAS_INITIAL
     if x.size:
-        serial, threaded = _kernel(method(problem, *operands), dtype, number, problem.reverse)
-        arrays = [b_, before if problem.initial else b_, cuts, x]
+        columns = _adjoining(2, b_, x, a_, cuts)
+        rows = not columns and _adjoining(0, b_, x, a_, cuts)
+        kernel = method(problem, columns or rows)
+        serial, threaded = _kernel(kernel, dtype, number, problem.reverse)
+        arrays = [a_, b_, before if problem.initial else b_, cuts, x]
+        if rows:  # they are columns
+            arrays = [y if np.ndim(y) == 0 else y.transpose(2, 1, 0) for y in arrays]
         if dtype == "float16":
-            a_, *arrays = (_bits(y) for y in (a_, *arrays))
-        _threads.run(serial, threaded, x.size, a_, *arrays, how)
+            arrays = [_bits(y) for y in arrays]
+        _threads.run(serial, threaded, x.size, *arrays, how)
     final = None
     if problem.final:
         final = _host.like(_last(problem, x, before), b, dtype)

@@ -17,7 +17,7 @@ from typing import Any
 import numba
 from numba.np.ufunc.parallel import threading_layer
 
-WORTHWHILE = 1 << 16
+WORTHWHILE = 1 << 15
 """Elements from which on a parallel region pays where its threads wait spinning."""
 
 WORTHWHILE_ASLEEP = 1 << 22

@@ -31,6 +31,13 @@ def _from_column(x: Any, outer: int, column: int) -> Any:
     return x[0] + outer * x[1] + column * x[3], x[2], x[3]
 
 
+@jit(inline=True)
+def _gather(E: Any, W: Any, width: int, initial: Any, place: int) -> None:
+    """Put the states before the first step side by side."""
+    for j in range(width):
+        simd.store1(W, place + j * simd.size(W), simd.load1(E, initial[0] + j * initial[2]))
+
+
 @jit()
 def _block(
     A: Any, E: Any, W: Any, width: int, steps: int,
@@ -41,9 +48,7 @@ def _block(
     n = simd.lanes(E)
     state = simd.scratch()
     if initial[0] != NOWHERE:
-        for j in range(width):
-            y = simd.load1(E, initial[0] + j * initial[2])
-            simd.store1(W, state + j * simd.size(W), y)
+        _gather(E, W, width, initial, state)
     for t in range(steps):
         a_from, b_from, to = a[0] + t * a[1], b[0] + t * b[1], x[0] + t * x[1]
         cut = reset[0] + t * reset[1]
@@ -84,6 +89,39 @@ def _block(
 
 
 @jit()
+def _narrow(
+    A: Any, E: Any, W: Any, width: int, steps: int,
+    a: Any, b: Any, initial: Any, reset: Any, x: Any,
+) -> None:  # fmt: skip
+    """Scan fewer columns than fill a vector; their state stays in a register."""
+    simd.outline()
+    inside = simd.first_lanes(simd.FORWARD, E, width)
+    fresh = initial[0] == NOWHERE
+    state = w = simd.zeros(E)
+    if not fresh:
+        place = simd.scratch()
+        _gather(E, W, width, initial, place)
+        state = simd.load(W, place)
+    for t in range(steps):
+        y = simd.load_edge(E, b[0] + t * b[1], False, inside, simd.zeros(E))
+        if not (fresh and t == 0):
+            if a[2] == 0:
+                w = simd.splat(A, simd.load1(A, a[0] + t * a[1]))
+            else:
+                w = simd.load_edge(A, a[0] + t * a[1], False, inside, simd.zeros(A))
+            z = simd.fma(w, state, y)
+            if reset[0] == NOWHERE:
+                y = z
+            elif reset[2] != 0:
+                flags = simd.load_edge_flags(E, reset[0] + t * reset[1], False, inside)
+                y = simd.select(flags, y, z)
+            elif not simd.load_flag(reset[0] + t * reset[1]):
+                y = z
+        simd.store_edge(E, x[0] + t * x[1], False, inside, y)
+        state = y
+
+
+@jit()
 def _columns(
     direction: Any, A: Any, E: Any, W: Any, part: int, parts: int,
     a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int,
@@ -104,11 +142,18 @@ def _columns(
     blocks = (inner + width - 1) // width
     for k in range(outer * blocks * part // parts, outer * blocks * (part + 1) // parts):
         o, j = k // blocks, k % blocks * width
-        _block(
-            A, E, W, min(width, inner - j), steps,
-            _from_column(a_, o, j), _from_column(b_, o, j), _from_column(initial_, o, j),
-            _from_column(reset_, o, j), _from_column(x_, o, j), streamed,
-        )  # fmt: skip
+        a_from, b_from, before = (
+            _from_column(a_, o, j),
+            _from_column(b_, o, j),
+            _from_column(initial_, o, j),
+        )
+        cut, to = _from_column(reset_, o, j), _from_column(x_, o, j)
+        if inner < n:
+            _narrow(A, E, W, inner, steps, a_from, b_from, before, cut, to)
+        else:
+            _block(
+                A, E, W, min(width, inner - j), steps, a_from, b_from, before, cut, to, streamed
+            )  # fmt: skip
     if streamed:
         simd.fence()
 

@@ -1,0 +1,175 @@
+"""Short rows, side by side: each lane of a vector is a row, and all run the loop together.
+
+A few vectors of steps per row would not pay for what :mod:`linscan_numba._time_last` does once per
+row.  Here every element is what the loop makes of it.  Rows that do not fill a vector, and rows
+whose steps do not lie side by side in memory, are walked one at a time to the same bits.
+
+``direction``, ``A``, ``E`` and ``kind`` as in ``_time_last``.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+
+from linscan_numba import _simd as simd
+from linscan_numba._jit import jit
+from linscan_numba._operands import NOWHERE, located, signature
+from linscan_numba._plain import plain
+from linscan_numba._time_last import CONSTANT, STREAM_FROM, VECTORS, stream
+
+STEPS = VECTORS
+"""Rows of at most so many steps are short: as many as there are lanes fill one scratch."""
+
+
+@jit(inline=True)
+def _by_row(swap: bool, x: Any) -> Any:
+    """An operand's strides in the order: of a group of rows, of time, of the rows in a group."""
+    return (x[0], x[3], x[2], x[1]) if swap else x
+
+
+@jit(inline=True)
+def _rows_from(x: Any, group: int, row: int, step: int) -> Any:
+    """``(address, time stride, row stride)`` of an operand from a row and a step on."""
+    return x[0] + group * x[1] + step * x[2] + row * x[3], x[2], x[3]
+
+
+@jit(inline=True)
+def _next(w: Any, state: Any, b: Any, cut: Any) -> Any:
+    return simd.select(cut, b, simd.fma(w, state, b))
+
+
+@jit(inline=True)
+def _four(
+    kind: Any, direction: Any, A: Any, E: Any, n: Any,
+    w: Any, a: Any, b: Any, reset: Any, x: Any, t: int, state: Any, first: Any,
+) -> Any:  # fmt: skip
+    """Scan four steps of a vector of rows, or the first ``n``; the state after them.
+
+    ``w``: the multipliers of the rows if they do not change.  ``first``: where no state precedes.
+    """
+    y = simd.load_rows(direction, E, b[0] + t * b[1], b[2], n)
+    p = w, w, w, w
+    no = simd.never(E)
+    cuts = no, no, no, no
+    if kind is None:
+        if a[1] != 0:
+            p = simd.load_rows(direction, A, a[0] + t * a[1], a[2], n)
+        if reset[0] != NOWHERE:
+            cuts = simd.load_rows_flags(direction, E, reset[0] + t * reset[1], reset[2], n)
+    x0 = _next(p[0], state, y[0], simd.either(first, cuts[0]))
+    x1 = _next(p[1], x0, y[1], cuts[1])
+    x2 = _next(p[2], x1, y[2], cuts[2])
+    x3 = _next(p[3], x2, y[3], cuts[3])
+    simd.store_rows(direction, E, x[0] + t * x[1], x[2], n, (x0, x1, x2, x3))
+    return x3
+
+
+@jit(inline=True)
+def _vector_of_rows(
+    kind: Any, direction: Any, A: Any, E: Any, steps: int,
+    a: Any, b: Any, initial: Any, reset: Any, x: Any,
+) -> None:  # fmt: skip
+    """Scan as many rows as a vector has lanes."""
+    fresh = initial[0] == NOWHERE
+    state = simd.zeros(E) if fresh else simd.load_apart(E, initial[0], initial[2])
+    first = simd.first_lanes(direction, E, simd.lanes(E) if fresh else 0)
+    w = simd.zeros(A)
+    if a[1] == 0:
+        w = simd.splat(A, simd.load1(A, a[0])) if a[2] == 0 else simd.load_apart(A, a[0], a[2])
+    whole = steps // simd.SIDE * simd.SIDE
+    for t in range(0, whole, simd.SIDE):
+        state = _four(kind, direction, A, E, None, w, a, b, reset, x, t, state, first)
+        first = simd.never(E)
+    if whole != steps:
+        _four(kind, direction, A, E, steps - whole, w, a, b, reset, x, whole, state, first)
+
+
+@jit()
+def _part(
+    kind: Any, direction: Any, A: Any, E: Any, part: int, parts: int,
+    a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int,
+) -> None:  # fmt: skip
+    """Scan one of ``parts`` parts of the rows."""
+    outer, steps, inner = x.shape
+    a_, b_, initial_, reset_, x_ = located(
+        direction, A, simd.scratch(), a, b, initial, reset, x, how
+    )
+    swap = outer > inner
+    groups, rows = (inner, outer) if swap else (outer, inner)
+    a_, b_, reset_, x_ = (
+        _by_row(swap, a_),
+        _by_row(swap, b_),
+        _by_row(swap, reset_),
+        _by_row(swap, x_),
+    )
+    initial_ = _by_row(swap, initial_)
+    step, a_step = simd.step(direction, E), simd.step(direction, A)
+    flag_step = -1 if simd.is_reverse(direction) else 1
+    adjoining = (
+        b_[2] == step and x_[2] == step and (a_[2] == a_step or a_[2] == 0)
+        and (reset_[0] == NOWHERE or reset_[2] == flag_step)
+    )  # fmt: skip
+    n = simd.lanes(E)
+    row_size = steps * simd.size(E)
+    streamed = (
+        adjoining and x_[3] == row_size
+        and x.size * simd.size(E) >= STREAM_FROM and x_[0] % simd.size(E) == 0
+    )  # fmt: skip
+    staged = simd.scratch()
+    back = min(0, (steps - 1) * step)
+    units = (rows + n - 1) // n
+    for k in range(groups * units * part // parts, groups * units * (part + 1) // parts):
+        group, row = k // units, k % units * n
+        if adjoining and row + n <= rows:
+            to = _rows_from(x_, group, row, 0)
+            here = (staged - back, step, row_size) if streamed else to
+            _vector_of_rows(
+                kind, direction, A, E, steps,
+                _rows_from(a_, group, row, 0), _rows_from(b_, group, row, 0),
+                _rows_from(initial_, group, row, 0), _rows_from(reset_, group, row, 0), here,
+            )  # fmt: skip
+            if streamed:
+                stream(E, n * steps, staged, to[0] + back)
+        else:
+            for r in range(row, min(row + n, rows)):
+                fresh = initial_[0] == NOWHERE
+                state = simd.rounded(E, 0)
+                if not fresh:
+                    state = simd.load1(E, _rows_from(initial_, group, r, 0)[0])
+                plain(
+                    A, E, steps, _rows_from(a_, group, r, 0), _rows_from(b_, group, r, 0),
+                    _rows_from(reset_, group, r, 0), _rows_from(x_, group, r, 0), state, fresh,
+                )  # fmt: skip
+    if streamed:
+        simd.fence()
+
+
+def build(
+    constant: bool, direction: simd.Token, A: simd.Token, E: simd.Token, number: bool
+) -> tuple[Any, Any]:
+    """``(serial, threaded)``, as in ``_time_last``."""
+    kind = CONSTANT if constant else None
+    arguments = signature(A, E, number)
+
+    @jit(arguments)
+    def serial(a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int) -> None:
+        _part(kind, direction, A, E, 0, 1, a, b, initial, reset, x, how)
+
+    def threads() -> Any:
+        @jit((types.int64, *arguments), parallel=True)
+        def threaded(
+            parts: int, a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int
+        ) -> None:
+            for part in numba.prange(parts):
+                _part(
+                    kind, direction, A, E, np.int64(part), parts, a, b, initial, reset, x, how
+                )  # fmt: skip
+
+        return threaded
+
+    return serial, functools.cache(threads)
