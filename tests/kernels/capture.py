@@ -66,12 +66,13 @@ def _tensors(x: Any) -> Iterator[torch.Tensor]:
 
 
 @contextmanager
-def launches() -> Iterator[list[Launch]]:
-    """Inside, no kernel runs: its launch is appended to the list."""
+def launches(target: str) -> Iterator[list[Launch]]:
+    """Inside, no kernel runs: its launch is appended to the list.  torch is as for ``target``."""
     caught: list[Launch] = []
+    hip = "6.4" if TARGETS[target].backend == "hip" else None
 
     def catch(kernel: Any, *args: Any, grid: Any, warmup: bool, **keywords: Any) -> None:
         caught.append(Launch(kernel, args, keywords))
 
-    with patch.object(JITFunction, "run", catch):
+    with patch.object(JITFunction, "run", catch), patch.object(torch.version, "hip", hip):
         yield caught

@@ -9,7 +9,10 @@ from typing import Any, Literal, get_args
 import torch
 
 from linscan._problem import EstimatorInputs, EstimatorProblem, Kind, ScanProblem
-from linscan_triton import BACKEND
+from linscan_triton import BACKEND as TRITON
+
+BACKEND: Any = TRITON
+"""With attributes that are optional."""
 
 Work = Literal["scan", "backward", "gae", "discounted_returns", "td_lambda"]
 Make = Callable[[tuple[int, ...], torch.dtype], torch.Tensor]

@@ -100,24 +100,23 @@ def compiled(launch: Launch, target: str) -> Resources | str:
 
 
 def examine(case: Case, targets: tuple[str, ...]) -> list[Compiled]:
-    """Compile what the call launches."""
+    """Compile what the call launches on each."""
     warnings.simplefilter("ignore")
-    with launches() as caught:
-        case.run(lambda shape, dtype: torch.empty(shape, dtype=dtype))
-    if not caught:
-        raise RuntimeError(f"{case}: nothing was launched")
     shape = next(name for name, shape in SHAPES.items() if shape == case.shape)
-    return [
-        Compiled(
-            launch.name if len(caught) == 1 else f"{launch.name}, {i} of {len(caught)}",
-            case.dtype,
-            shape,
-            str(case),
-            {target: compiled(launch, target) for target in targets},
-            wide=shape != SIDE_BY_SIDE and launch.elements >= SMALL,
-        )
-        for i, launch in enumerate(caught, 1)
-    ]
+    found: list[Compiled] = []
+    for target in targets:
+        with launches(target) as caught:
+            case.run(lambda shape, dtype: torch.empty(shape, dtype=dtype))
+        if not caught:
+            raise RuntimeError(f"{case}: nothing was launched")
+        for i, launch in enumerate(caught):
+            if len(found) <= i:
+                passes = f", {i + 1} of {len(caught)}" if len(caught) > 1 else ""
+                wide = shape != SIDE_BY_SIDE and launch.elements >= SMALL
+                name = launch.name + passes
+                found.append(Compiled(name, case.dtype, shape, str(case), {}, wide))
+            found[i].targets[target] = compiled(launch, target)
+    return found
 
 
 def table(found: list[Compiled]) -> str:

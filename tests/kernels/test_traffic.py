@@ -21,4 +21,4 @@ def test_every_byte_moves_once_and_the_documentation_says_so(tmp_path: Path):
     environment = os.environ | {"TRITON_INTERPRET": "1"}
     result = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert (tmp_path / "traffic.md").read_text() == TABLE.read_text()
+    assert (tmp_path / TABLE.name).read_text() == TABLE.read_text(), "run the command it names anew"

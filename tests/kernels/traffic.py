@@ -21,8 +21,8 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-import triton
 from cases import BACKEND, Case, estimators
+from triton import knobs
 from triton.runtime.interpreter import InterpreterBuilder
 
 from linscan._problem import ITEMSIZE
@@ -147,7 +147,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="The bytes that the Triton kernels move.")
     parser.add_argument("--save", type=Path, metavar="FOLDER", help="write traffic.md there")
     given = parser.parse_args()
-    if not triton.knobs.runtime.interpret:
+    if not knobs.runtime.interpret:
         parser.error("set TRITON_INTERPRET=1: kernels are interpreted or compiled once defined")
     warnings.simplefilter("error")
     quicken()
