@@ -14,8 +14,8 @@ Where ``reset`` is true, ``x[t] = b[t]``: the past is *selected away*, not multi
 that a NaN or an infinity does not cross.  Having no initial state is the same thing: the first
 step is a reset, and its multiplier is never read.
 
-The estimators after them, :func:`gae`, :func:`discounted_returns` and :func:`td_lambda`, are loops
-from the end over transitions, as the textbooks write them.
+The estimators after them, from :func:`gae` to :func:`turn_gae`, are loops from the end over
+transitions, as the textbooks write them; :func:`eligibility_traces` alone runs forward.
 """
 
 from __future__ import annotations
@@ -28,7 +28,24 @@ from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[Any]
 
-__all__ = ["GAE", "chunk", "discounted_returns", "gae", "matrix", "serial", "td_lambda"]
+__all__ = [
+    "GAE",
+    "UPGO",
+    "VTrace",
+    "chunk",
+    "discounted_returns",
+    "eligibility_traces",
+    "gae",
+    "matrix",
+    "n_step_returns",
+    "q_lambda",
+    "retrace",
+    "serial",
+    "td_lambda",
+    "turn_gae",
+    "upgo",
+    "vtrace",
+]
 
 
 def serial(
@@ -316,6 +333,330 @@ def td_lambda(
             G = np.where(valid, target, G)
             returns[t] = np.where(valid | (masked == "carry"), G, 0)
     return np.moveaxis(returns, 0, axis)
+
+
+class VTrace(NamedTuple):
+    """What :func:`vtrace` returns."""
+
+    vs: Array
+    pg_advantages: Array
+    errors: Array
+
+
+def vtrace(
+    log_rhos: ArrayLike,
+    rewards: ArrayLike,
+    values: ArrayLike,
+    *,
+    gamma: ArrayLike,
+    lam: ArrayLike = 1.0,
+    rho_clip: float = 1.0,
+    c_clip: float = 1.0,
+    pg_rho_clip: float = 1.0,
+    leak: float = 0.0,
+    masked: Literal["zero", "carry"] = "zero",
+    axis: int = -1,
+    **episodes: Unpack[Episodes],
+) -> VTrace:
+    """V-trace: values, and advantages for the policy gradient, from another policy's data.
+
+        x[t]  = ρ̄[t]·(r[t] + γ·n[t] - V[t]) + γ·c[t]·x[t+1]
+        vs[t] = V[t] + x[t]
+        g[t]  = min(pg_rho_clip, ρ[t])·(r[t] + γ·w[t] - V[t])
+
+    with ``ρ̄ = min(rho_clip, ρ)`` and ``c = λ·min(c_clip, ρ)``, in both of which a share ``leak`` of
+    the minimum is ρ itself; w is ``λ·vs[t+1] + (1 - λ)·V[t+1]`` where the trace goes on, else n.
+
+    >>> vtrace(np.log([0.5, 2.0]), [1.0, 1.0], [0.0, 4.0], gamma=1.0, last_values=6.0).vs
+    array([4., 7.])
+    """
+    r, v = _steps(rewards, axis), _steps(values, axis)
+    γ, λ = _like(gamma, rewards, axis), _like(lam, rewards, axis)
+    vs, g, errors = np.empty_like(r), np.empty_like(r), np.empty_like(r)
+    X = V = np.zeros(r.shape[1:])
+    with np.errstate(all="ignore"):
+        ρ = np.exp(_like(log_rhos, rewards, axis))
+        for t, n, k, end, valid in _backwards(r, v, axis, **episodes):
+            ρ_bar = leak * ρ[t] + (1 - leak) * np.minimum(rho_clip, ρ[t])
+            c = λ[t] * (leak * ρ[t] + (1 - leak) * np.minimum(c_clip, ρ[t]))
+            w = np.where(k, λ[t] * (V + X) + (1 - λ[t]) * V, n)
+            advantage = np.minimum(pg_rho_clip, ρ[t]) * (r[t] + γ[t] * w - v[t])
+            g[t] = np.where(valid, advantage, 0)
+            X = np.where(end, 0, X)
+            X = np.where(valid, ρ_bar * (r[t] + γ[t] * n - v[t]) + np.where(k, γ[t] * c * X, 0), X)
+            V = np.where(valid, v[t], V)
+            errors[t] = np.where(valid | (masked == "carry"), X, 0)
+            vs[t] = np.where(valid | (masked == "carry"), v[t] + X, 0)
+    return VTrace(*(np.moveaxis(x, 0, axis) for x in (vs, g, errors)))
+
+
+def retrace(
+    rewards: ArrayLike,
+    q_values: ArrayLike,
+    expected_next_q: ArrayLike,
+    log_rhos: ArrayLike | None = None,
+    *,
+    gamma: ArrayLike,
+    lam: ArrayLike = 1.0,
+    kind: Literal["retrace", "importance", "tree-backup", "harutyunyan"] = "retrace",
+    log_pi: ArrayLike | None = None,
+    masked: Literal["zero", "carry"] = "zero",
+    axis: int = -1,
+    **episodes: Unpack[Episodes],
+) -> Array:
+    """Retrace(λ) and its relatives: targets for the values of actions that were taken.
+
+        G[t] = r[t] + γ·(E[t] + c[t+1]·(G[t+1] - Q[t+1]))
+
+    E is the expectation of Q under the target policy after step t, and 0 where terminated; the
+    trace c is λ times min(1, ρ), ρ, π or 1, in the order of the kinds.
+
+    >>> retrace([1.0, 1.0], [0.0, 2.0], [2.0, 4.0], np.log([9.0, 0.5]), gamma=1.0)
+    array([4.5, 5. ])
+    """
+    r, q = _steps(rewards, axis), _steps(q_values, axis)
+    γ, λ = _like(gamma, rewards, axis), _like(lam, rewards, axis)
+    targets = np.empty_like(r)
+    G_less_Q = c_next = np.zeros(r.shape[1:])
+    with np.errstate(all="ignore"):
+        log_c = {"tree-backup": log_pi, "harutyunyan": 0.0}.get(kind, log_rhos)
+        c = np.exp(_like(0.0 if log_c is None else log_c, rewards, axis))
+        c = np.minimum(1, c) if kind == "retrace" else c
+        for t, n, k, end, valid in _backwards(r, q, axis, expected_next_q, **episodes):
+            G = r[t] + γ[t] * (n + np.where(k, λ[t] * c_next * G_less_Q, 0))
+            G_less_Q = np.where(valid, G - q[t], np.where(end, 0, G_less_Q))
+            c_next = np.where(valid, c[t], c_next)
+            targets[t] = np.where(valid | (masked == "carry"), G_less_Q + q[t], 0)
+    return np.moveaxis(targets, 0, axis)
+
+
+def q_lambda(
+    rewards: ArrayLike,
+    next_q_max: ArrayLike,
+    *,
+    kind: Literal["peng", "watkins"] = "peng",
+    greedy_next: ArrayLike | None = None,
+    gamma: ArrayLike,
+    lam: ArrayLike,
+    masked: Literal["zero", "carry"] = "zero",
+    axis: int = -1,
+    **episodes: Unpack[Episodes],
+) -> Array:
+    """Q(λ): the λ-return of the greedy policy's values.
+
+        G[t] = r[t] + γ·((1 - λ)·m[t] + λ·G[t+1])     where the trace goes on
+               r[t] + γ·m[t]                          at its end
+
+    m is the maximum of Q after step t, and 0 where terminated.  Watkins ends the trace, too, where
+    the next action is not the greedy one; Peng does not.
+
+    >>> q_lambda([1.0, 1.0], [4.0, 8.0], gamma=1.0, lam=0.5)
+    array([7.5, 9. ])
+    """
+    r = _steps(rewards, axis)
+    γ, λ = _like(gamma, rewards, axis), _like(lam, rewards, axis)
+    greedy = _like(
+        greedy_next if kind == "watkins" and greedy_next is not None else 1, rewards, axis
+    )
+    targets = np.empty_like(r)
+    G = np.zeros(r.shape[1:])
+    with np.errstate(all="ignore"):
+        for t, n, k, end, valid in _backwards(r, None, axis, next_q_max, **episodes):
+            G = np.where(end, 0, G)
+            mixture = np.where(k & (greedy[t] != 0), (1 - λ[t]) * n + λ[t] * G, n)
+            G = np.where(valid, r[t] + γ[t] * mixture, G)
+            targets[t] = np.where(valid | (masked == "carry"), G, 0)
+    return np.moveaxis(targets, 0, axis)
+
+
+class UPGO(NamedTuple):
+    """What :func:`upgo` returns."""
+
+    advantages: Array
+    returns: Array
+
+
+def upgo(
+    rewards: ArrayLike,
+    values: ArrayLike,
+    *,
+    gamma: ArrayLike = 1.0,
+    rhos: ArrayLike | None = None,
+    masked: Literal["zero", "carry"] = "zero",
+    axis: int = -1,
+    **episodes: Unpack[Episodes],
+) -> UPGO:
+    """Upgoing policy updates: the return follows the trace for as long as it does better.
+
+        G[t] = r[t] + γ·G[t+1]     where the trace goes on and r[t+1] + γ·n[t+1] >= V[t+1]
+               r[t] + γ·n[t]       elsewhere
+        A[t] = ρ[t]·(G[t] - V[t])
+
+    >>> upgo([1.0, 0.0, 4.0], [0.0, 3.0, 2.0]).returns
+    array([4., 4., 4.])
+    """
+    r, v = _steps(rewards, axis), _steps(values, axis)
+    γ, ρ = _like(gamma, rewards, axis), _like(1.0 if rhos is None else rhos, rewards, axis)
+    advantages, returns = np.empty_like(r), np.empty_like(r)
+    G, better = np.zeros(r.shape[1:]), np.zeros(r.shape[1:], bool)
+    with np.errstate(all="ignore"):
+        for t, n, k, end, valid in _backwards(r, v, axis, **episodes):
+            target = r[t] + γ[t] * n
+            G = np.where(end, 0, G)
+            G = np.where(valid, np.where(k & better, r[t] + γ[t] * G, target), G)
+            better = np.where(valid, target >= v[t], better)
+            advantages[t] = np.where(valid, ρ[t] * (G - v[t]), 0)
+            returns[t] = np.where(valid | (masked == "carry"), G, 0)
+    return UPGO(np.moveaxis(advantages, 0, axis), np.moveaxis(returns, 0, axis))
+
+
+def n_step_returns(
+    rewards: ArrayLike,
+    next_values: ArrayLike,
+    *,
+    gamma: ArrayLike,
+    n: int,
+    axis: int = -1,
+    **episodes: Unpack[Episodes],
+) -> Array:
+    """The sum of n discounted rewards, and the value of what follows them.
+
+        G₁[t] = r[t] + γ·n[t]
+        Gₘ[t] = r[t] + γ·Gₘ₋₁[t+1]     where the trace goes on, else G₁[t]
+
+    >>> n_step_returns([1.0, 1.0, 1.0], [8.0, 8.0, 8.0], gamma=0.5, n=2)
+    array([3.5, 3.5, 5. ])
+    """
+    r = _steps(rewards, axis)
+    γ = _like(gamma, rewards, axis)
+    returns = np.empty_like(r)
+    G = [np.zeros(r.shape[1:])] * n
+    with np.errstate(all="ignore"):
+        for t, value, k, _, valid in _backwards(r, None, axis, next_values, **episodes):
+            one = r[t] + γ[t] * value
+            more = [np.where(k, r[t] + γ[t] * x, one) for x in G[:-1]]
+            G = [np.where(valid, new, old) for new, old in zip([one, *more], G, strict=True)]
+            returns[t] = np.where(valid, G[-1], 0)
+    return np.moveaxis(returns, 0, axis)
+
+
+def eligibility_traces(
+    x: ArrayLike,
+    *,
+    gamma: ArrayLike,
+    lam: ArrayLike,
+    terminated: ArrayLike | None = None,
+    truncated: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
+    lengths: ArrayLike | None = None,
+    cu_seqlens: ArrayLike | None = None,
+    masked: Literal["zero", "carry"] = "zero",
+    axis: int = -1,
+) -> Array:
+    """Accumulating traces, from the first step to the last.
+
+        e[t] = x[t] + γ[t-1]·λ[t-1]·e[t-1]
+
+    and ``e[t] = x[t]`` right after the end of an episode: γ[t-1] is the discount *into* step t.
+
+    >>> eligibility_traces([1.0, 1.0, 1.0], gamma=[0.25, 1.0, 1.0], lam=0.5)
+    array([1.    , 1.125 , 1.5625])
+    """
+    b = _steps(x, axis)
+    decay = _like(gamma, x, axis) * _like(lam, x, axis)
+    e, traces = np.zeros(b.shape[1:]), np.empty_like(b)
+    steps = _backwards(
+        b,
+        None,
+        axis,
+        terminated=terminated,
+        truncated=truncated,
+        on_missing_bootstrap="zero",
+        mask=mask,
+        lengths=lengths,
+        cu_seqlens=cu_seqlens,
+    )
+    with np.errstate(all="ignore"):
+        for t, _, _, end, valid in reversed(list(steps)):
+            e = np.where(valid, b[t] + e, e)
+            traces[t] = np.where(valid | (masked == "carry"), e, 0)
+            e = np.where(end, 0, np.where(valid, decay[t] * e, e))
+    return np.moveaxis(traces, 0, axis)
+
+
+def turn_gae(
+    rewards: ArrayLike,
+    values: ArrayLike,
+    turn_ids: ArrayLike,
+    *,
+    gamma: ArrayLike,
+    lam: ArrayLike,
+    gamma_turn: ArrayLike,
+    lam_turn: ArrayLike,
+    variant: Literal["end", "start", "turn", "token"] = "end",
+    axis: int = -1,
+    **episodes: Unpack[Episodes],
+) -> GAE:
+    """GAE over turns, and within each turn over its tokens.
+
+    A turn is a run of valid steps with one id; H is the advantage of a turn.  ``end`` (e is the
+    last token of a turn, e' that of the next one)::
+
+        H[e] = r[e] + γ_turn·V[e'] - V[e] + γ_turn·λ_turn·H[e']
+        A[e] = H[e]
+        A[t] = r[t] + γ·V[t+1] - V[t] + γ·λ·A[t+1]                 elsewhere
+
+    ``start`` (s is the first token of a turn, s' that of the next one, R the turn's rewards)::
+
+        H[s] = R + γ_turn·V[s'] - V[s] + γ_turn·λ_turn·H[s']
+        A[t] = r[t] + γ·V[t+1] - V[t] + γ·λ·H[t+1]                 at the last token of a turn
+        A[t] = r[t] + γ·V[t+1] - V[t] + γ·λ·A[t+1]                 elsewhere
+
+    ``turn`` gives H[s] to every token of its turn, and ``token`` knows no turns.  At the end of an
+    episode the next value is the bootstrap and the next advantage 0.
+
+    >>> rule = {"gamma": 1.0, "lam": 1.0, "gamma_turn": 0.5, "lam_turn": 1.0}
+    >>> turn_gae([0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [0, 0, 1], **rule).advantages
+    array([ 1.,  0., -1.])
+    """
+    if variant == "token":
+        return gae(rewards, values, gamma=gamma, lam=lam, axis=axis, **episodes)
+    r, v = _steps(rewards, axis), _steps(values, axis)
+    ids = np.broadcast_to(_steps(turn_ids, axis, r.ndim), r.shape)
+    γ, λ, γ_turn, λ_turn = (_like(x, rewards, axis) for x in (gamma, lam, gamma_turn, lam_turn))
+    advantages, valids, lasts = np.zeros_like(r), np.zeros(r.shape, bool), np.zeros(r.shape, bool)
+    A = H = V = S = R = after = next_id = np.zeros(r.shape[1:])
+    first = np.ones(r.shape[1:], bool)
+    with np.errstate(all="ignore"):
+        for t, n, k, _, valid in _backwards(r, v, axis, **episodes):
+            last = ~k | (ids[t] != next_id)
+            δ = r[t] + γ[t] * n - v[t]
+            if variant == "end":  # V and H: value and advantage at the end of the turn to come
+                turn = r[t] + γ_turn[t] * np.where(k, V, n) - v[t]
+                turn = turn + np.where(k, γ_turn[t] * λ_turn[t] * H, 0)
+                A = np.where(valid, np.where(last, turn, δ + γ[t] * λ[t] * A), A)
+                V, H = (np.where(valid & last, new, old) for new, old in ((v[t], V), (turn, H)))
+            else:  # S: the advantage of a turn that starts here; after and H: of the turn to come
+                follower = np.where(last, np.where(k, S, 0), A)
+                H = np.where(valid & last, np.where(k, S, 0), H)
+                after = np.where(valid & last, n, after)
+                R = np.where(valid, r[t] + np.where(last, 0, R), R)
+                turn = R + γ_turn[t] * after - v[t] + γ_turn[t] * λ_turn[t] * H
+                A, S = (
+                    np.where(valid, new, old)
+                    for new, old in ((δ + γ[t] * λ[t] * follower, A), (turn, S))
+                )
+            next_id = np.where(valid, ids[t], next_id)
+            advantages[t] = S if variant == "turn" else A
+            valids[t], lasts[t] = valid, last
+        if variant == "turn":
+            for t in range(len(r)):
+                S = np.where(valids[t] & first, advantages[t], S)
+                first = np.where(valids[t], lasts[t], first)
+                advantages[t] = S
+        advantages = np.where(valids, advantages, 0)
+        returns = np.where(valids, advantages + v, 0)
+    return GAE(np.moveaxis(advantages, 0, axis), np.moveaxis(returns, 0, axis))
 
 
 def _backwards(
