@@ -98,7 +98,9 @@ def fold(x: Any, shape: Shape, axis: int) -> Any:
         return own[axes] if all(n == 1 for n in own[axes]) else shape[axes]
 
     outer, inner = group(slice(axis)), group(slice(axis + 1, None))
-    x = x.reshape(own).expand(*outer, own[axis], *inner)
+    every = (*outer, own[axis], *inner)
+    if every != own:
+        x = x.reshape(own).expand(every)
     return x.reshape(prod(outer), own[axis], prod(inner))
 
 

@@ -129,7 +129,7 @@ def _scan(a: Gradient, b: Tensor, initial: Gradient, reset: Gradient, way: Way) 
     """The operation itself, by the engine."""
     engine = ENGINES[way.engine]
     shape = _shape(a, b)
-    b = b.expand(shape)
+    b = b if tuple(b.shape) == shape else b.expand(shape)
     if not way.leaving:
         problem = _described(a, b, initial, reset, way)
         x, _ = engine.scan(problem, way.number if a is None else a, b, initial, reset, None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 from linscan import _arrays
@@ -24,8 +23,9 @@ class Trace:
         self.inputs = inputs
         self._scan = scan
         self.xp = _arrays.namespace(inputs.rewards)
+        self._followers: Any = None
 
-    @cached_property
+    @property
     def cut(self) -> Any:
         """Where a flag stands, on a valid step or a masked one; None if there are no flags."""
         terminated, truncated = self.inputs.terminated, self.inputs.truncated
@@ -33,8 +33,13 @@ class Trace:
             return truncated if terminated is None else terminated
         return terminated | truncated
 
-    @cached_property
+    @property
     def _follows(self) -> Any:
+        if self._followers is None:
+            self._followers = self._find_followers()
+        return self._followers
+
+    def _find_followers(self) -> Any:
         """What follows a step: 0 a valid one, 1 a termination in a hole, 2 a truncation, 3 the end.
 
         A scan itself: a hole passes on what follows it, unless it holds a flag.
@@ -51,12 +56,12 @@ class Trace:
         end = xp.full_like(code[:, :1], 3.0)
         return self._shift(self._scan(1.0, code, initial=end, reset=stop), end)
 
-    @cached_property
+    @property
     def terminated(self) -> Any:
         """Where no value follows a valid step; None if nowhere."""
         return self._flag(self.inputs.terminated, self.inputs.truncated, 1)
 
-    @cached_property
+    @property
     def truncated(self) -> Any:
         """Where a valid step is followed by the value of its final observation; None if nowhere."""
         return self._flag(self.inputs.truncated, self.inputs.terminated, 2)
@@ -68,7 +73,7 @@ class Trace:
         carried = self._follows == code
         return own | (carried if other is None else carried & ~other)
 
-    @cached_property
+    @property
     def ends(self) -> Any:
         """Where the trace does not go on to a later step."""
         xp = self.xp
@@ -80,7 +85,7 @@ class Trace:
             ends = last
         return ends if self.cut is None else ends | self.cut
 
-    @cached_property
+    @property
     def next_values(self) -> Any:
         """The value that follows each step: 0 where terminated."""
         xp, i, truncation = self.xp, self.inputs, self.problem.truncation
