@@ -54,10 +54,13 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         shapes = bench_preset.shapes(options.quick)
 
     console = Console(highlight=False)
+    if warning := machine.busy():
+        console.print(f"[yellow]{warning}[/]")
     bench = measure(setting, shapes, options.seconds, options.limit, console)
     if options.preset:
         console.print(bench_preset.table(bench.results, bench.machine, options.quick))
-        console.print(bench_preset.NOTE, soft_wrap=True)
+        if not options.quick:
+            console.print(bench_preset.NOTE, soft_wrap=True)
     bench_report.show(console, setting, bench.results, bench.machine)
     for name, reason in bench.left_out.items():
         console.print(f"Left out: {name}: {escape(reason)}", soft_wrap=True)
@@ -72,7 +75,7 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         bench_picture.draw(options.png, setting, bench.results, bench.machine)
         console.print(f"Picture: {options.png}")
     else:
-        console.print("No picture: it takes matplotlib, `pip install 'linscan[bench]'`")
+        console.print(escape("No picture: it takes matplotlib, `pip install 'linscan[bench]'`"))
 
     wrong = [result for result in bench.results if not result.agrees]
     for result in wrong:

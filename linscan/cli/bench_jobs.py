@@ -194,15 +194,18 @@ class Work(NamedTuple):
 
     def by_scheme(self, scheme: Scheme) -> tuple[Any, ...]:
         """The same by a scheme; 16-bit numbers are computed in float32 and rounded once."""
-        wide, back = self.setting.itemsize > 2, self.setting.dtype
-        operands = {}
-        for name, x in self.operands.items():
-            x = library(x).moveaxis(x, self.setting.axis, -1)
-            operands[name] = x if wide or name in FLAGS else astype(x, "float32")
+        wide = self if self.setting.itemsize > 2 else self.cast("float32")
+        axis = self.setting.axis
+        operands = {name: library(x).moveaxis(x, axis, -1) for name, x in wide.operands.items()}
         found = JOBS[self.setting.job].solve(scheme, operands)
-        if not wide:
-            found = tuple(astype(x, back) for x in found)
-        return tuple(library(x).moveaxis(x, -1, self.setting.axis) for x in found)
+        return tuple(astype(library(x).moveaxis(x, -1, axis), self.setting.dtype) for x in found)
+
+    def cast(self, dtype: str) -> Work:
+        """The same with the numbers in another dtype."""
+        return Work(
+            self.setting._replace(dtype=dtype),
+            {name: x if name in FLAGS else astype(x, dtype) for name, x in self.operands.items()},
+        )
 
     def rows(self, index: list[int]) -> Work:
         """The same for some rows only."""
@@ -210,16 +213,9 @@ class Work(NamedTuple):
 
     def exact(self, index: list[int]) -> tuple[Any, ...]:
         """What the definition says about these rows, in float64."""
-        job, operands = JOBS[self.setting.job], self.rows(index).operands
-        numbers = {name: x if name in FLAGS else double(x) for name, x in operands.items()}
-        truth = results(
-            job.reference(
-                **{name: np.asarray(x) for name, x in numbers.items()},
-                **job.keywords,
-                axis=self.setting.axis,
-            )
-        )
-        return truth
+        job = JOBS[self.setting.job]
+        operands = {name: double(x) for name, x in self.rows(index).operands.items()}
+        return results(job.reference(**operands, **job.keywords, axis=self.setting.axis))
 
     def take(self, x: Any, index: list[int]) -> Any:
         """Some rows of an operand or a result."""

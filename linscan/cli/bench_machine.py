@@ -47,6 +47,16 @@ def cpu() -> str:
     return f"{model.strip()}, {CORES} cores"
 
 
+def busy() -> str | None:
+    """What else runs on the CPU, if that is enough to spoil the figures."""
+    if not hasattr(os, "getloadavg"):
+        return None
+    load = os.getloadavg()[0]
+    if load < CORES / 2:
+        return None
+    return f"The load is {load:.1f} on {CORES} cores: on an idle machine the figures mean more."
+
+
 def copier(setting: Setting, size: int) -> Callable[[], Any]:
     """A copy of ``size`` bytes, read and written in sum, where the job's data lives."""
     source, target = (

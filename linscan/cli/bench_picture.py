@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -29,18 +29,22 @@ APART = 0.045
 
 
 def draw(file: Path, setting: Setting, results: Sequence[Result], machine: dict[str, str]) -> None:
-    """A panel for each number of rows."""
-    panels = list(dict.fromkeys(result.rows for result in results))
+    """A panel for each number of rows: lines over time, or bars where there is one length only."""
+    rows = dict.fromkeys(result.rows for result in results)
+    panels = [[x for x in results if x.rows == count] for count in rows]
+    as_bars = all(len({result.time for result in panel}) == 1 for panel in panels)
     figure = Figure(figsize=(2.5 + 6.5 * len(panels), 6), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     figure.get_layout_engine().set(rect=(0, 0.04, 1, 0.86))  # type: ignore[union-attr, call-arg]
-    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axis, rows in zip(axes, panels, strict=True):
-        panel(axis, setting, [result for result in results if result.rows == rows])
-        if len(panels) > 1:
-            axis.set_title(f"{rows} rows", loc="left", fontsize=11, color=INK)
-    axes[0].set_ylabel("time of a call", color=INK)
-    figure.text(0.02, 0.945, finding(setting, results), fontsize=14, weight="bold", color=INK)
+    axes = figure.subplots(1, len(panels), sharey=not as_bars, squeeze=False)[0]
+    for axis, panel in zip(axes, panels, strict=True):
+        (bars if as_bars else lines)(axis, panel)
+        if len(panels) > 1 or as_bars:
+            title = f"{panel[0].rows} rows" + (f" of {panel[0].time} steps" if as_bars else "")
+            axis.set_title(title, loc="left", fontsize=11, color=INK)
+    if not as_bars:
+        axes[0].set_ylabel("time of a call", color=INK)
+    figure.text(0.02, 0.945, finding(setting, results), fontsize=13.5, weight="bold", color=INK)
     what = f"{JOBS[setting.job].function.__name__}, {setting.dtype}, {setting.arrays} arrays"
     below = f"{what}. {machine['device']}. Median of warm calls, results allocated anew."
     figure.text(0.02, 0.905, below, fontsize=9.5, color=INK)
@@ -52,78 +56,103 @@ def draw(file: Path, setting: Setting, results: Sequence[Result], machine: dict[
 def finding(setting: Setting, results: Sequence[Result]) -> str:
     """What the figures say at the largest shape."""
     rows, time = results[-1].rows, results[-1].time
-    at = {x.way: (x.median, x) for x in results if (x.rows, x.time) == (rows, time) and x.agrees}
+    done = [x for x in results if (x.rows, x.time) == (rows, time) and x.agrees]
+    times = {x.way: (x.median, x.ours) for x in done if x.median is not None}
     what = f"{JOBS[setting.job].function.__name__} of {rows}×{time}"
-    ours = [(seconds, x.times_copy) for seconds, x in at.values() if seconds and x.ours]
-    if not ours:
+    best = min((seconds for seconds, ours in times.values() if ours), default=None)
+    if best is None:
         return what
-    best, times_copy = min(ours)
-    says = [f"linscan takes {duration(best)}, {ratio(times_copy or 0)} copies"]
-    serial = at[SERIAL][0] if SERIAL in at else None
-    if serial:
-        says.append(f"a loop {ratio(serial / best)} times as long")
-    chunks = [seconds for way, (seconds, _) in at.items() if seconds and way.startswith("chunk")]
+    rivals = []
+    if SERIAL in times:
+        rivals.append(f"{ratio(times[SERIAL][0] / best)} times as fast as a loop")
+    chunks = [seconds for way, (seconds, _) in times.items() if way.startswith("chunk")]
     if chunks:
-        says.append(f"chunks {ratio(min(chunks) / best)} times")
-    return f"{what}: {'; '.join(says)}"
+        rivals.append(f"{ratio(min(chunks) / best)} times as chunks")
+    return f"{what}: {duration(best)}, {', '.join(rivals)}"
 
 
-def panel(axis: Any, setting: Setting, results: Sequence[Result]) -> None:
-    """The lines for one number of rows."""
-    lines = {COPY: copies(results)}
-    colours, ours = {COPY: FAINT}, iter(OURS * len(results))
+class Line(NamedTuple):
+    """What becomes of a way in a panel."""
+
+    name: str
+    colour: str
+    points: list[tuple[int, float]]
+    ours: bool = False
+    reason: str | None = None
+    """Why it ends before the others."""
+
+
+def ways(results: Sequence[Result]) -> Iterator[Line]:
+    """The copy, and every way with the lengths and times that it has."""
+    yield Line(COPY, FAINT, copies(results))
+    colours = iter(OURS * len(results))
     for way in dict.fromkeys(result.way for result in results):
         mine = [x for x in results if x.way == way]
-        name = f"linscan {way}" if mine[0].ours else way
-        colours[name] = next(ours) if mine[0].ours else OTHERS[way]
-        lines[name] = [(x.time, x.median) for x in mine if x.median and x.agrees]
-    ends = []
-    for name, points in lines.items():
-        if not points:
-            continue
-        times, seconds = zip(*points, strict=True)
-        bold, copy = name.startswith("linscan"), name == COPY
+        points = [(x.time, x.median) for x in mine if x.median is not None and x.agrees]
+        reason = next((x.reason for x in mine if x.reason), None)
+        if mine[0].ours:
+            yield Line(f"linscan {way}", next(colours), points, True, reason)
+        else:
+            yield Line(way, OTHERS[way], points, False, reason)
+
+
+def bars(axis: Any, results: Sequence[Result]) -> None:
+    """A bar for each way, the quickest at the bottom."""
+    shown = sorted((x for x in ways(results) if x.points), key=lambda x: x.points[0][1])
+    seconds = [line.points[0][1] for line in shown]
+    axis.barh(range(len(shown)), seconds, color=[line.colour for line in shown], height=0.62)
+    axis.set_xscale("log")
+    axis.set_xlim(min(seconds) / 2, max(seconds) * 6)
+    for i, (line, time) in enumerate(zip(shown, seconds, strict=True)):
+        weight = "bold" if line.ours else "normal"
+        axis.text(time * 1.15, i, duration(time), va="center", color=INK, weight=weight)
+    axis.set_yticks(range(len(shown)), [line.name for line in shown])
+    for tick, line in zip(axis.get_yticklabels(), shown, strict=True):
+        tick.set(color=line.colour, weight="bold" if line.ours else "normal")
+    bare(axis)
+    axis.xaxis.set_visible(False)
+    axis.spines["bottom"].set_visible(False)
+
+
+def lines(axis: Any, results: Sequence[Result]) -> None:
+    """A line for each way, with its name at the end."""
+    shown = [line for line in ways(results) if line.points]
+    for line in shown:
         axis.plot(
-            times,
-            seconds,
-            color=colours[name],
-            linewidth=2.6 if bold else 1.7,
-            linestyle=(0, (4, 3)) if copy else "-",
-            marker="" if copy else "o",
-            markersize=5.5 if bold else 4,
-            zorder=3 if bold else 2,
-            solid_capstyle="round",
+            *zip(*line.points, strict=True),
+            color=line.colour,
+            linewidth=2.6 if line.ours else 1.7,
+            linestyle=(0, (4, 3)) if line.name == COPY else "-",
+            marker="" if line.name == COPY else "o",
+            markersize=5.5 if line.ours else 4,
+            zorder=3 if line.ours else 2,
         )
-        ends.append((name, times[-1], seconds[-1]))
-    style(axis, sorted({result.time for result in results}))
-    last = max(result.time for result in results)
-    for name, time, at, height in spread_out(axis, [end for end in ends if end[1] == last]):
+    times = sorted({result.time for result in results})
+    over_time(axis, times)
+    whole = [line for line in shown if line.points[-1][0] == times[-1]]
+    for line, height in zip(*spread_out(axis, whole), strict=True):
         axis.annotate(
-            name,
-            (time, at),
+            line.name,
+            line.points[-1],
             xytext=(1.03, height),
             textcoords="axes fraction",
             va="center",
-            color=colours[name],
-            weight="bold" if name.startswith("linscan") else "normal",
-            fontsize=10,
-            arrowprops={"arrowstyle": "-", "color": colours[name], "lw": 0.6, "alpha": 0.6},
+            color=line.colour,
+            weight="bold" if line.ours else "normal",
+            arrowprops={"arrowstyle": "-", "color": line.colour, "lw": 0.6, "alpha": 0.6},
             annotation_clip=False,
         )
-    for name, time, at in ends:
-        if time == last:
-            continue
-        reason = next((x.reason for x in results if x.way == name and x.reason), "")
-        why = "no memory beyond" if reason.startswith("needs") else "left out beyond"
-        axis.annotate(
-            f"{name}: {why}",
-            (time, at),
-            xytext=(-6, 9),
-            textcoords="offset points",
-            ha="right",
-            color=colours[name],
-            fontsize=10,
-        )
+    for line in shown:
+        if line not in whole:
+            memory = (line.reason or "").startswith("needs")
+            axis.annotate(
+                f"{line.name}: {'no memory' if memory else 'left out'} beyond",
+                line.points[-1],
+                xytext=(-6, 9),
+                textcoords="offset points",
+                ha="right",
+                color=line.colour,
+            )
 
 
 def copies(results: Sequence[Result]) -> list[tuple[int, float]]:
@@ -137,8 +166,8 @@ def copies(results: Sequence[Result]) -> list[tuple[int, float]]:
     return found
 
 
-def style(axis: Any, times: Sequence[int]) -> None:
-    """Log axes with plain numbers, and nothing that is no ink for data."""
+def over_time(axis: Any, times: Sequence[int]) -> None:
+    """Log axes with plain numbers."""
     axis.set_xscale("log")
     axis.set_yscale("log")
     axis.set_xticks(times, [f"{time:,}".replace(",", "\u202f") for time in times])
@@ -147,22 +176,27 @@ def style(axis: Any, times: Sequence[int]) -> None:
     axis.yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: duration(seconds)))
     axis.set_xlabel("steps T", color=INK)
     axis.grid(axis="y", color="#e4e7eb", linewidth=0.8)
+    bare(axis)
+
+
+def bare(axis: Any) -> None:
+    """No ink that shows no figure."""
     axis.set_axisbelow(True)
-    axis.tick_params(length=0, colors=INK)
+    axis.tick_params(length=0, labelcolor=INK)
     for side in ("top", "right", "left"):
         axis.spines[side].set_visible(False)
     axis.spines["bottom"].set_color(FAINT)
 
 
-def spread_out(
-    axis: Any, ends: Sequence[tuple[str, int, float]]
-) -> list[tuple[str, int, float, float]]:
-    """The ends of lines, each with a height for its name so that no two names overlap."""
+def spread_out(axis: Any, lines: Sequence[Line]) -> tuple[list[Line], list[float]]:
+    """The lines by their ends, and heights for their names such that no two overlap."""
+    placed = sorted(lines, key=lambda line: line.points[-1][1])
     to_axes = axis.transData + axis.transAxes.inverted()
-    placed: list[tuple[str, int, float, float]] = []
-    for name, time, seconds in sorted(ends, key=lambda end: end[2]):
-        height = float(to_axes.transform((time, seconds))[1])
-        if placed:
-            height = max(height, placed[-1][3] + APART)
-        placed.append((name, time, seconds, height))
-    return placed
+    heights = [float(to_axes.transform(line.points[-1])[1]) for line in placed]
+    for _ in range(200):
+        for i in range(len(heights) - 1):
+            overlap = APART - (heights[i + 1] - heights[i])
+            if overlap > 0:
+                heights[i] -= overlap / 2
+                heights[i + 1] += overlap / 2
+    return placed, heights

@@ -6,18 +6,28 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from linscan.cli.bench_measure import Result
+from linscan.cli.bench_measure import MATRIX, Result
+from linscan.cli.bench_report import label, ratio
 
-COLUMNS = ("serial", "chunk 64", "chunk 128", "chunk 256")
 PUBLISHED = {
-    (128, 65536): (2.902570, 0.232986, 0.017645, 0.009134),
-    (256, 131072): (5.935994, 0.070122, 0.034059, 0.018390),
+    (128, 65536): {
+        "serial": 2.902570,
+        "chunk 64": 0.232986,
+        "chunk 128": 0.017645,
+        "chunk 256": 0.009134,
+    },
+    (256, 131072): {
+        "serial": 5.935994,
+        "chunk 64": 0.070122,
+        "chunk 128": 0.034059,
+        "chunk 256": 0.018390,
+    },
 }
-"""Seconds, in the order of the columns."""
+"""Seconds, by rows and steps."""
 NOTE = (
     "Published: float32 on a GPU that is not named, one call each without a warm-up, so that "
-    "0.233 s may hold the start of a library (slime, pull request 850).  Those figures and the "
-    "ones measured here come from different machines: compare along a line, not across them.\n"
+    "0.232986 s may hold a library's start (slime, pull request 850). Published figures and ours "
+    "come from different machines: compare within a column.\n"
 )
 QUICK = 16
 
@@ -29,29 +39,24 @@ def shapes(quick: bool) -> list[tuple[int, int]]:
 
 
 def table(results: Sequence[Result], machine: dict[str, str], quick: bool) -> Table:
-    """Published and measured, line by line; linscan's backends are columns of their own."""
-    backends = list(dict.fromkeys(result.way for result in results if result.ours))
-    found = {(result.rows, result.time, result.way): result for result in results}
-    rows = Table(title=f"GAE, float32, measured on {machine['device']}", title_justify="left")
-    for heading in ("B×T", "seconds"):
-        rows.add_column(heading, no_wrap=True)
-    for heading in (*COLUMNS, *(f"linscan {name}" for name in backends)):
-        rows.add_column(heading, justify="right")
-    for published, here in zip(PUBLISHED, shapes(quick), strict=True):
-        rows.add_section()
-        if not quick:
-            figures = (f"{seconds:.6f}" for seconds in PUBLISHED[published])
-            rows.add_row("×".join(map(str, here)), "published", *figures)
-        measured = [found[(*here, way)] for way in (*COLUMNS, *backends)]
-        rows.add_row(
-            "×".join(map(str, here)) if quick else "",
-            "here",
-            *(f"{x.median:.6f}" if x.median is not None else "left out" for x in measured),
-        )
-        serial = measured[0].median
-        if serial is not None:
-            ratios = (serial / x.median if x.median else None for x in measured)
-            rows.add_row("", "× faster", *("" if x is None else f"{x:.3g}" for x in ratios))
-    if quick:
-        rows.caption = "--quick: a 16th of the rows and of the steps; no figures are published."
+    """Seconds as published and as measured, with the speed against the loop."""
+    ways = {result.way: result for result in results if result.way != MATRIX}
+    found = {(result.rows, result.time, result.way): result.median for result in results}
+    title = f"\nGAE, float32: seconds of a call. Here: {machine['device']}"
+    rows = Table(title=title, title_justify="left")
+    rows.add_column("")
+    for shape in shapes(quick):
+        name = "×".join(map(str, shape))
+        headings = [f"{name} here", "speed"] if quick else [f"{name} published", "here", "speed"]
+        for heading in headings:
+            rows.add_column(heading, justify="right")
+    for way, result in ways.items():
+        cells = []
+        for published, shape in zip(PUBLISHED.values(), shapes(quick), strict=True):
+            seconds, serial = found[(*shape, way)], found[(*shape, "serial")]
+            if not quick:
+                cells.append(f"{published[way]:.6f}" if way in published else "")
+            cells.append("left out" if seconds is None else f"{seconds:.6f}")
+            cells.append(f"{ratio(serial / seconds)} ×" if serial and seconds else "")
+        rows.add_row(label(result), *cells)
     return rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from linscan.cli.bench_jobs import JOBS, Setting
@@ -28,7 +29,8 @@ def show(
         console.print(details(at))
         for result in at:
             if result.reason is not None:
-                console.print(f"Left out: {result.way}: it {result.reason}.", soft_wrap=True)
+                text = f"Left out: {result.way}: it {escape(result.reason)}."
+                console.print(text, soft_wrap=True)
         console.print(f"\n{verdict(at)}\n", soft_wrap=True)
 
 
