@@ -1,10 +1,10 @@
 """Everything that needs a GPU, in one command::
 
-    pytest tests/gpu --report gpu.json
+    pytest tests/gpu -n 8 --report gpu.json
 
-runs the tests, then measures speed, which no test judges, and leaves both in the report.  Several
-processes (``-n 4``, pytest-xdist) compile kernels side by side; speed is measured after they end.
-Without a GPU everything is collected and skipped.
+runs the tests in 8 processes, which compile kernels side by side (pytest-xdist; one does, too);
+then it measures speed, which no test judges, and leaves both in the report.  Without a GPU
+everything is collected and skipped.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from linscan.testing.engines import Engine
 HERE = Path(__file__).parent
 BACKENDS = ("triton", "torch")
 
+collect_ignore = ["speed.py"]
+
 
 def no_gpu() -> str | None:
     """Why nothing here can run, or None."""
@@ -39,12 +41,17 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     return Engine(request.param, "torch", "cuda")
 
 
-@pytest.fixture(autouse=True)
-def _memory_is_given_back() -> Iterator[None]:
-    yield
-    torch = sys.modules["torch"]
-    torch.cuda.synchronize()
-    if torch.cuda.memory_reserved() > 8 << 30:
+@pytest.fixture
+def most_of_the_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One test at a time, whatever process it runs in."""
+    import fcntl
+
+    import torch
+
+    with (tmp_path_factory.getbasetemp().parent / "memory").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+        torch.cuda.synchronize()
         torch.cuda.empty_cache()
 
 

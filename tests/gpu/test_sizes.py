@@ -77,6 +77,7 @@ def test_misaligned_storage(engine: Engine, axis: int, dtype: str, time: int, re
 
 
 @REVERSE
+@pytest.mark.usefixtures("most_of_the_memory")
 @pytest.mark.parametrize(
     ("shape", "axis"),
     [((1 << 15, HUGE >> 15), 1), ((HUGE >> 15, 1 << 15), 0), ((1, HUGE), 1), ((HUGE >> 3, 8), 1)],
