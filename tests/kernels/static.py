@@ -96,7 +96,8 @@ def compiled(launch: Launch, target: str) -> Resources | str:
     try:
         return resources(launch.compile(target))
     except (CompilationError, KeyError, TypeError) as failure:
-        return f"does not compile: {str(failure).strip().splitlines()[-1]}"
+        reason = getattr(failure, "error_message", None) or failure.__cause__ or failure
+        return f"does not compile: {reason}"
 
 
 def examine(case: Case, targets: tuple[str, ...]) -> list[Compiled]:
