@@ -123,9 +123,13 @@ def rows(
     if initial is not None:
         first = -1
 
-    state = _start(initial, states, plane, lane, lanes, chunk, chunks, LANES, REVERSE, COMPLEX, ACC)
-    if products is not None:
-        product = _one(LANES, COMPLEX, ACC)
+    state = zeros(LANES, COMPLEX, ACC)
+    if products is None:
+        state = _start(
+            initial, states, plane, lane, lanes, chunk, chunks, LANES, REVERSE, COMPLEX, ACC
+        )
+    else:
+        product = one(LANES, COMPLEX, ACC)
         poison = tl.zeros([LANES, 1], ACC)
     place = tile_place(plane, lane, lanes, tile, time, STEPS, V, REVERSE)
     raw = LOAD(operands, place, LANES, V, 1, KIND, COMPLEX)
@@ -210,13 +214,15 @@ def columns(
     if initial is not None:
         first = -1
 
-    state = _start(initial, states, plane, lane, lanes, chunk, chunks, LANES, REVERSE, COMPLEX, ACC)
-    if products is not None:
-        product = _one(LANES, COMPLEX, ACC)
+    zero = zeros(LANES, COMPLEX, ACC)
+    state = zero
+    if products is None:
+        state = _start(
+            initial, states, plane, lane, lanes, chunk, chunks, LANES, REVERSE, COMPLEX, ACC
+        )
+    else:
+        product = one(LANES, COMPLEX, ACC)
         poison = tl.zeros([LANES, 1], ACC)
-        zero = (product[0] * 0.0,)
-        if COMPLEX:
-            zero = (product[0] * 0.0, product[1] * 0.0)
     for _ in range(count):
         raws = ()
         for u in tl.static_range(STEPS):

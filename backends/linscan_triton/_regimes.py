@@ -20,10 +20,10 @@ TILE = {
     "float32": (2048, 8),
     "float64": (1024, 8),
     "complex64": (1024, 8),
-    "complex128": (512, 4),
+    "complex128": (256, 4),
 }
-"""Steps that the row kernel does at once, and the warps that do them, by dtype: as many as fit into
-the registers twice, so that two programs share a multiprocessor."""
+"""Steps that the row kernel does at once, and the warps of 32 that do them, by dtype: as many as fit
+into the registers twice, so that two programs share a multiprocessor."""
 
 ADJOINING = 32
 """From as many neighbouring lanes on, each is a column of its own, and the loop needs no products."""

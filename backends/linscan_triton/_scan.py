@@ -28,7 +28,7 @@ REAL = {
 }
 """The dtype of a number's parts."""
 REGISTERS = 128
-"""At most so many per thread, so that two programs of 8 warps share a multiprocessor."""
+"""At most so many per thread of NVIDIA's, so that two programs of 8 warps share a multiprocessor."""
 
 
 class Layout(NamedTuple):
@@ -232,7 +232,9 @@ def launch_options(chosen: Regime, device: torch.device) -> dict[str, Any]:
     Fused multiply-add rounds once where two operations round twice, and is faster.
     """
     options: dict[str, Any] = {"num_warps": chosen.warps, "enable_fp_fusion": True}
-    if chosen.kernel == "rows" and device.type == "cuda" and torch.version.hip is None:
+    if torch.version.hip is not None:
+        options["num_warps"] = max(1, chosen.warps // 2)  # they have 64 lanes there
+    elif device.type != "xpu" and chosen.warps == 8:
         options["maxnreg"] = REGISTERS
     return options
 
