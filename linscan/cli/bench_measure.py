@@ -140,6 +140,8 @@ def compare(
         if result.reason:
             continue
         try:
+            if way.ours:
+                way.compute(work)  # another shape may be another kernel, to be compiled
             found = machine.first(partial(way.compute, work), setting.device)
         except BackendUnsupported as error:
             result.reason = f"cannot do this: {error}"
