@@ -177,8 +177,9 @@ def test_bits_of_columns_do_not_depend_on_how_many_there_are() -> None:
         a, b, initial = (normal((2, t, 50), seed=k) for k, t in enumerate((time, time, 1)))
         whole = scan(a, b, initial)
         for width in (2, 3, 15, 16, 17, 33):
-            x = scan(*(y[:, :, :width].copy() for y in (a, b, initial)))
-            assert same_bits(x, whole[:, :, :width])
+            few = slice(None), slice(None), slice(width)
+            x = scan(a[few].copy(), b[few].copy(), initial[few].copy())
+            assert same_bits(x, whole[few])
 
 
 # -------------------------------------------------------------------------------------- short rows
@@ -218,12 +219,12 @@ def test_bits_of_short_rows_do_not_depend_on_their_place() -> None:
     whole = scan(a, b, reset=reset)
     for rows in (slice(0, 1), slice(1, 17), slice(5, 38), slice(None, None, 3)):
         assert same_bits(scan(a[rows], b[rows], reset=reset[rows]), whole[rows])
-    columns = [np.ascontiguousarray(y.transpose(2, 1, 0)) for y in (a, b, reset)]
-    assert same_bits(scan(*columns[:2], reset=columns[2]), whole.transpose(2, 1, 0))
+    columns: list[Any] = [np.ascontiguousarray(y.transpose(2, 1, 0)) for y in (a, b, reset)]
+    assert same_bits(scan(columns[0], columns[1], reset=columns[2]), whole.transpose(2, 1, 0))
     out = np.empty((1, 30, 64), b.dtype).transpose(2, 1, 0)
     assert same_bits(scan(a, b, reset=reset, out=out), whole)
-    turned = [y.transpose(2, 1, 0) for y in columns]
-    assert same_bits(scan(*turned[:2], reset=turned[2], out=out), whole)
+    turned: list[Any] = [y.transpose(2, 1, 0) for y in columns]
+    assert same_bits(scan(turned[0], turned[1], reset=turned[2], out=out), whole)
 
 
 @pytest.mark.usefixtures("two_threads")

@@ -67,11 +67,19 @@ class NumbaBackend:
 
         return _scan.scan(problem, a, b, initial, reset, out)
 
+    def backward(
+        self, problem: ScanProblem, a: Any, x: Any, initial: Any, g: Any, reset: Any
+    ) -> tuple[Any, Any] | None:
+        """See :data:`linscan._protocol.Backward`."""
+        from linscan_numba import _backward
+
+        return _backward.backward(problem, a, x, initial, g, reset)
+
     def differentiable(self) -> Callable[..., Any]:
         """See :data:`linscan._protocol.Differentiable`."""
         from linscan_torch import _autograd
 
-        return _autograd.register(self.name, self.scan)
+        return _autograd.register(self.name, self.scan, self.backward)
 
 
 BACKEND = NumbaBackend()

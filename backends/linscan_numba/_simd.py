@@ -517,10 +517,9 @@ def _block(
     if reverse:
         address = b.sub(address, ir.Constant(_I64, (SIDE - 1) * size))
     places = []
-    for row in range(lanes):
-        if row % SIDE == 0:
-            first = b.gep(emit.pointer(address, _I8), [b.mul(stride, ir.Constant(_I64, row))])
-        places.append(b.gep(first, [b.mul(stride, ir.Constant(_I64, row % SIDE))]))
+    for row in range(0, lanes, SIDE):
+        first = b.gep(emit.pointer(address, _I8), [b.mul(stride, ir.Constant(_I64, row))])
+        places += [b.gep(first, [b.mul(stride, ir.Constant(_I64, k))]) for k in range(SIDE)]
     if n.type != _I64:
         return places, None
     order = range(SIDE)[::-1] if reverse else range(SIDE)
@@ -668,6 +667,12 @@ def add(emit: _Emitter, x: Any, y: Any) -> Any:
 def sub(emit: _Emitter, x: Any, y: Any) -> Any:
     """``x - y``."""
     return emit.builder.fsub(x, y)
+
+
+@_emits(_same)
+def mul(emit: _Emitter, x: Any, y: Any) -> Any:
+    """``x * y``."""
+    return emit.mul(x, y)
 
 
 @_emits(_same)
