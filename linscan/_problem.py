@@ -93,7 +93,7 @@ class EstimatorProblem:
     stands there, NaN included, is not read into the result.
     """
 
-    estimator: Literal["gae", "discounted_returns", "td_lambda"]
+    estimator: str
     outer: int
     time: int
     inner: int
@@ -117,6 +117,8 @@ class EstimatorProblem:
     """What the outputs are at masked steps: 0, or the state passing by (plus the value, for GAE's
     returns)."""
     chunk_size: int | None = None
+    own: tuple[Kind | str | int | None, ...] = ()
+    """The kind of each operand that this estimator alone has; an option is there itself."""
 
 
 class EstimatorInputs(NamedTuple):
@@ -138,3 +140,5 @@ class EstimatorInputs(NamedTuple):
     gamma: Any
     lam: Any
     lam_returns: Any
+    own: tuple[Any, ...] = ()
+    """What this estimator alone has: more flags and weights (like ``gamma``), ids, and options."""

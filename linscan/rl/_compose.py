@@ -22,23 +22,26 @@ def compose(
         empty = _arrays.empty(block, inputs.rewards, problem.out_dtype)
         return (empty,) * len(estimator.outputs)
     work = ACCUMULATE[problem.dtype]
-    for x in (inputs.gamma, inputs.lam, inputs.lam_returns):
-        if x is not None and not _arrays.is_scalar(x) and _arrays.dtype_name(x) == "float64":
+    for x in (inputs.gamma, inputs.lam, inputs.lam_returns, *inputs.own):
+        if hasattr(x, "dtype") and _arrays.dtype_name(x) == "float64":
             work = "float64"
 
     def working(x: Any) -> Any:
-        plain = x is None or _arrays.is_scalar(x) or _arrays.dtype_name(x) == "bool"
-        return x if plain else _arrays.native(x, work)
+        real = hasattr(x, "dtype") and "float" in _arrays.dtype_name(x)
+        return _arrays.native(x, work) if real else x
 
-    def scan(a: Any, b: Any, initial: Any = None, reset: Any = None) -> Any:
+    def scan(
+        a: Any, b: Any, initial: Any = None, reset: Any = None, *, reverse: bool = True
+    ) -> Any:
         b = xp.broadcast_to(b, block)
         state = None if initial is None else initial[:, 0]
         chunks = problem.chunk_size
-        call = ScanCall(a, b, state, 1, True, reset, False, None, backend, chunks, "off")
+        call = ScanCall(a, b, state, 1, reverse, reset, False, None, backend, chunks, "off")
         return solve(call)[0]
 
     with _arrays.quiet(inputs.rewards):
-        inputs = EstimatorInputs(*[working(x) for x in inputs])
+        own = tuple([working(x) for x in inputs.own])
+        inputs = EstimatorInputs(*[working(x) for x in inputs[:-1]], own)
         if inputs.mask is not None and not _arrays.is_scalar(inputs.gamma):
             inputs = inputs._replace(gamma=xp.where(inputs.mask, inputs.gamma, 1.0))
         results = estimator.compose(inputs, Trace(problem, inputs, scan))

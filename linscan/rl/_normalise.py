@@ -16,25 +16,36 @@ from linscan._check import (
     check_options,
     check_same_place,
     first_true,
+    integer,
     looks_at_data,
     refuse_nan,
 )
 from linscan._problem import ACCUMULATE
 from linscan._scan import solve
-from linscan.rl._call import DATA, DECAYS, FLAGS, LIKE_REWARDS, Call, check_arguments, promoted
+from linscan.rl._call import (
+    DATA,
+    DECAYS,
+    FLAGS,
+    LIKE_REWARDS,
+    Call,
+    Own,
+    check_arguments,
+    promoted,
+)
 
 
 def is_plain(call: Call) -> bool:
     """Whether a plan has words for everything that a call says."""
     is_plain_array = _arrays.is_plain
-    data = [x for name in DATA if (x := getattr(call, name)) is not None]
-    flags = [x for name in FLAGS if (x := getattr(call, name)) is not None]
-    decays = [x for name in DECAYS if (x := getattr(call, name)) is not None]
+    data, flags, weights, ids, options = (
+        [x for _, x in call.operands(role)] for role in ("data", "flag", "weight", "ids", "option")
+    )
     return (
         call.rewards is not None
-        and all(map(is_plain_array, data))
+        and all(map(is_plain_array, (*data, *ids)))
         and all(is_plain_array(x) and _arrays.dtype_name(x) == "bool" for x in flags)
-        and all(type(x) in (int, float) or (is_plain_array(x) and x.ndim > 0) for x in decays)
+        and all(type(x) in (int, float) or (is_plain_array(x) and x.ndim > 0) for x in weights)
+        and all(type(x) in (int, str) for x in options)
         and type(call.axis) is int
         and (call.chunk_size is None or type(call.chunk_size) is int)
         and call.lengths is None
@@ -66,7 +77,7 @@ def _normalised(call: Call) -> Call:
     flags = {n: None if (x := getattr(call, n)) is None else binary(n, x, check) for n in FLAGS}
     call = call._replace(
         terminated=flags["terminated"], truncated=flags["truncated"], mask=flags["mask"]
-    )
+    ).with_own(lambda own, x: binary(own.name, x, check) if own.role == "flag" else x)
     if call.truncation_values is not None or call.next_values is not None:
         call = call._replace(on_missing_bootstrap=None)
     elif call.on_missing_bootstrap == "zero":
@@ -103,19 +114,17 @@ def _normalised(call: Call) -> Call:
 
 def _as_arrays(call: Call) -> Call:
     """Lists and numbers as arrays of the library of ``rewards``."""
-    rewards = _arrays.as_array("rewards", call.rewards)
+    rewards = _arrays.as_array(call.name("rewards"), call.rewards)
 
-    def array(name: str) -> Any:
-        x = getattr(call, name)
+    def array(name: str, x: Any, steps: bool) -> Any:
         if x is None:
             return None
         if isinstance(x, np.generic):
             x = x.item()
         x = _arrays.array_like(name, x, rewards)
-        return x.reshape((1,)) if name in FLAGS and x.ndim == 0 else x
+        return x.reshape((1,)) if steps and x.ndim == 0 else x
 
-    def decay(name: str) -> Any:
-        x = getattr(call, name)
+    def weight(name: str, x: Any) -> Any:
         if x is None:
             return None
         if _arrays.is_torch(x) and (call.differentiable or _arrays.hides_data()):
@@ -128,6 +137,11 @@ def _as_arrays(call: Call) -> Call:
             return _arrays.real(name, x)
         return _arrays.as_array(name, x)
 
+    def owned(own: Own, x: Any) -> Any:
+        if own.role == "option":
+            return x if own.words else integer(own.name, x)
+        return weight(own.name, x) if own.role == "weight" else array(own.name, x, True)
+
     lengths = call.lengths
     if lengths is not None:
         scalar = _arrays.is_scalar(lengths)
@@ -135,9 +149,9 @@ def _as_arrays(call: Call) -> Call:
     return call._replace(
         rewards=rewards,
         lengths=lengths,
-        **{name: array(name) for name in (*DATA[1:], *FLAGS)},
-        **{name: decay(name) for name in DECAYS},
-    )
+        **{n: array(call.name(n), getattr(call, n), n in FLAGS) for n in (*DATA[1:], *FLAGS)},
+        **{n: weight(n, getattr(call, n)) for n in DECAYS},
+    ).with_own(owned)
 
 
 def _either(x: Any, y: Any) -> Any:
@@ -226,8 +240,8 @@ def _masked_rewards(call: Call, axis: int) -> Call:
         if bad is None:
             return call
         raise ValueError(
-            f"{at('rewards', bad)} is {rewards[bad].item()} on a masked step: move it to a valid "
-            "step, or pass masked_reward='drop' or 'to_previous_valid'"
+            f"{at(call.name('rewards'), bad)} is {rewards[bad].item()} on a masked step: move it "
+            "to a valid step, or pass masked_reward='drop' or 'to_previous_valid'"
         )
     rewards = _arrays.native(rewards, ACCUMULATE[promoted(call)])
     cut = _either(call.terminated, call.truncated)
@@ -257,6 +271,7 @@ def _refuse_nan(call: Call) -> None:
             where = _both(where, ~call.terminated)
         if name == "truncation_values":
             where = _both(where, call.truncated)
-        refuse_nan(name, getattr(call, name), where)
-    for name in ("last_values", *DECAYS):
-        refuse_nan(name, getattr(call, name))
+        refuse_nan(call.name(name), getattr(call, name), where)
+    refuse_nan("last_values", call.last_values)
+    for name, x in call.operands("weight"):
+        refuse_nan(name, x, call.mask if name not in DECAYS else None)

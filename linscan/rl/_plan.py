@@ -17,15 +17,14 @@ from linscan._layout import Layout, layout, operand, with_time
 from linscan._problem import ACCUMULATE, EstimatorInputs, EstimatorProblem, Kind, ScanProblem
 from linscan._protocol import Backend, Fused, Kernel
 from linscan.rl._call import (
-    DATA,
-    DECAYS,
-    FLAGS,
     Call,
     Estimator,
+    Role,
     check_arguments,
     outs,
     problem_of,
     promoted,
+    role_of,
 )
 from linscan.rl._compose import compose
 from linscan.rl._normalise import is_plain, normalise
@@ -72,6 +71,10 @@ class EstimatorPlan(NamedTuple):
     """Those of the :class:`EstimatorInputs` that are arrays."""
     numbers: tuple[int, ...]
     """Which of them are numbers."""
+    options: tuple[int, ...]
+    """Which of them are options."""
+    blank: list[Any]
+    """Operands none of which is there."""
     out_copies: bool
     wrap: Callable[[Any], Any] | None
     """Makes a NumPy array one of the caller's, after a fused pass over CPU memory; else None."""
@@ -102,19 +105,23 @@ class EstimatorPlan(NamedTuple):
         before it was put in plain terms.
         """
         out = None if call.out is None else self._check_out(given)
-        wrap, block, operands = self.wrap, self.block, EMPTY.copy()
+        wrap, block, operands, fields = self.wrap, self.block, self.blank.copy(), flat(call)
         for field in self.numbers:
-            number: Any = call[1 + field]
+            number: Any = fields[1 + field]
             if type(number) is int:
-                number = _arrays.real(EstimatorInputs._fields[field], number)
+                number = _arrays.real(self.name(field), number)
             operands[field] = number
         for x, (field, view, cast, copy) in zip(arrays, self.arrays, strict=False):
-            x = call[1 + field] if wrap is None else _host.view(x)
+            x = fields[1 + field] if wrap is None else _host.view(x)
             if cast is not None:
                 x = _arrays.native(x, cast)
             if copy is not None:
                 x = _arrays.expanded(x, copy)
             operands[field] = x.reshape(view)
+        for field in self.options:
+            operands[field] = fields[1 + field]
+        if call.own is not None:
+            operands[OWN:] = [tuple(operands[OWN:])]
         inputs = EstimatorInputs._make(operands)
 
         if self.fused is None:
@@ -144,9 +151,16 @@ class EstimatorPlan(NamedTuple):
             x[...] = result
         return out
 
+    def name(self, field: int) -> str:
+        """What the estimator calls one of the operands."""
+        if field >= OWN:
+            return self.estimator.own[field - OWN].name
+        return EstimatorInputs._fields[field]
+
     def _check_out(self, given: Call) -> tuple[Any, ...]:
         out = outs(given)
-        inputs = ((name, getattr(given, name)) for name in (*DATA, *FLAGS, *DECAYS))
+        roles: tuple[Role, ...] = ("data", "flag", "weight", "ids")
+        inputs = (pair for role in roles for pair in given.operands(role))
         others = {name: _host.seen(x) for name, x in inputs if hasattr(x, "shape")}
         for label, x in out.items():
             check_memory(label, x, others)
@@ -154,7 +168,8 @@ class EstimatorPlan(NamedTuple):
         return tuple(out.values())
 
 
-EMPTY: list[Any] = [None] * len(EstimatorInputs._fields)
+OWN = EstimatorInputs._fields.index("own")
+EMPTY: list[Any] = [*[None] * OWN, ()]
 _plans: dict[Any, EstimatorPlan] = {}
 
 
@@ -196,14 +211,15 @@ _patterns: dict[tuple[type, ...], Pattern] = {}
 
 def _look(call: Call) -> tuple[Any, list[Any]]:
     """What a plan may depend on, and the arrays, in NumPy where that takes no copy."""
-    types = tuple(map(type, call))
+    fields = flat(call)
+    types = tuple(map(type, fields))
     pattern = _patterns.get(types)
     if pattern is None:
         pattern = _patterns[types] = Pattern(types)
-    key = [pattern, call.estimator.name, _dispatch.resolve(call.backend), pattern.values(call)]
+    key = [pattern, call.estimator.name, _dispatch.resolve(call.backend), pattern.values(fields)]
     arrays = []
     for field in pattern.arrays:
-        x: Any = call[field]
+        x: Any = fields[field]
         if types[field] is not np.ndarray:
             seen = _host.seen(x)
             if seen is not x and seen.dtype.kind != "f":
@@ -214,24 +230,34 @@ def _look(call: Call) -> tuple[Any, list[Any]]:
     return tuple(key), arrays
 
 
+def flat(call: Call) -> tuple[Any, ...]:
+    """The fields of a call, with what the estimator alone has among the operands, after them."""
+    return call if call.own is None else (*call[: 1 + OWN], *call.own, *call[1 + OWN : -1])
+
+
 def _plan(call: Call) -> EstimatorPlan:
     """The plan of a call that is plain and whose arguments have been checked."""
     shape = tuple(call.rewards.shape)
     axis = check_axis(call.axis, len(shape), "rewards")
     dtype = promoted(call)
 
-    fields = {name: getattr(call, name) for name in EstimatorInputs._fields}
+    given: list[tuple[str, Role, Any]] = [
+        (name, role_of(name), getattr(call, name)) for name in EstimatorInputs._fields[:OWN]
+    ]
+    given += [
+        (own.name, own.role, x) for own, x in zip(call.estimator.own, call.own or (), strict=True)
+    ]
     operands = {
-        name: operand(with_time(x, len(shape), axis) if name == "last_values" else x, len(shape))
-        for name, x in fields.items()
-        if x is not None and not _arrays.is_scalar(x)
+        field: operand(with_time(x, len(shape), axis) if name == "last_values" else x, len(shape))
+        for field, (name, role, x) in enumerate(given)
+        if not (x is None or role == "option" or _arrays.is_scalar(x))
     }
     whole = Layout(shape, axis, ())
 
-    def array(name: str) -> Array:
-        x, steps = fields[name], operands[name]
-        wanted = dtype if name in DATA else None
-        if name in DECAYS:
+    def array(field: int) -> Array:
+        (name, role, x), steps = given[field], operands[field]
+        wanted = dtype if role == "data" else None
+        if role == "weight":
             has = _arrays.dtype_name(x)
             wanted = has if has in ("float32", "float64") else "float32"
         cast = wanted if wanted is not None and _arrays.needs_cast(x, wanted) else None
@@ -240,7 +266,7 @@ def _plan(call: Call) -> EstimatorPlan:
         if layout(full, axis, [steps]).loops:
             view = whole.fold(full)
             copy = full if name != "last_values" else (*shape[:axis], *shape[axis + 1 :])
-        return Array(EstimatorInputs._fields.index(name), view, cast, copy)
+        return Array(field, view, cast, copy)
 
     problem = problem_of(call, axis, whole.block, dtype)
     outer, time, inner = whole.block
@@ -250,9 +276,9 @@ def _plan(call: Call) -> EstimatorPlan:
     if call.out is not None:
         for label, x in outs(call).items():
             check_out(label, x, shape, problem.out_dtype)
-    given = [x for n in (*DATA, *FLAGS) if (x := getattr(call, n)) is not None]
+    placed = [x for role in ("data", "flag") for _, x in call.operands(role)]
     chosen = _dispatch.choose(
-        _dispatch.resolve(call.backend), given, lambda backend: backend.supports(composed)
+        _dispatch.resolve(call.backend), placed, lambda backend: backend.supports(composed)
     )
     prepare = chosen.backend.fused.get(call.estimator.name)
     fused = "it has no fused pass" if prepare is None else prepare(problem)
@@ -269,8 +295,10 @@ def _plan(call: Call) -> EstimatorPlan:
         block=whole.block,
         arrays=tuple(map(array, operands)),
         numbers=tuple(
-            i for i, name in enumerate(fields) if fields[name] is not None and name not in operands
+            i for i, (_, role, x) in enumerate(given) if role != "option" and _arrays.is_scalar(x)
         ),
+        options=tuple(i for i, (_, role, _) in enumerate(given) if role == "option"),
+        blank=EMPTY if call.own is None else [None] * len(given),
         out_copies=any(
             layout(shape, axis, [operand(x, len(shape))]).loops
             for x in ([] if call.out is None else outs(call).values())

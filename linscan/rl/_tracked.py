@@ -14,7 +14,17 @@ from linscan._check import check_axis, check_out
 from linscan._layout import with_time
 from linscan._problem import EstimatorInputs
 from linscan._tracked import fold
-from linscan.rl._call import DATA, DECAYS, FLAGS, Call, outs, problem_of, promoted
+from linscan.rl._call import (
+    DATA,
+    DECAYS,
+    FLAGS,
+    Call,
+    Role,
+    outs,
+    problem_of,
+    promoted,
+    role_of,
+)
 from linscan.rl._compose import compose
 from linscan.rl._normalise import normalise
 
@@ -39,8 +49,14 @@ def estimate_tracked(call: Call) -> tuple[Any, ...]:
     dtype = promoted(call)
     block = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
     problem = problem_of(call, axis, block, dtype)
+    fields = EstimatorInputs._fields[:-1]
+    own = call.with_own(lambda own, x: _operand(own.name, own.role, x, shape, axis, dtype)).own
     inputs = EstimatorInputs(
-        *[_operand(call, name, shape, axis, dtype) for name in EstimatorInputs._fields]
+        *[
+            _operand(name, role_of(name), getattr(call, name), shape, axis, dtype)
+            for name in fields
+        ],
+        own or (),
     )
     composed = compose(call.estimator, problem, call.backend, inputs)
     results = tuple([x.reshape(shape) for x in composed])
@@ -56,20 +72,22 @@ def estimate_tracked(call: Call) -> tuple[Any, ...]:
 def _detached(call: Call) -> Call:
     """The same without the gradients of its operands."""
     operands = {name: getattr(call, name) for name in (*DATA, *FLAGS, *DECAYS)}
-    return call._replace(
-        **{name: x.detach() if _arrays.is_torch(x) else x for name, x in operands.items()}
-    )
+
+    def detached(x: Any) -> Any:
+        return x.detach() if _arrays.is_torch(x) else x
+
+    call = call._replace(**{name: detached(x) for name, x in operands.items()})
+    return call.with_own(lambda _, x: detached(x))
 
 
-def _operand(call: Call, name: str, shape: tuple[int, ...], axis: int, dtype: str) -> Any:
+def _operand(name: str, role: Role, x: Any, shape: tuple[int, ...], axis: int, dtype: str) -> Any:
     """One of the :class:`EstimatorInputs`."""
-    x = getattr(call, name)
-    if x is None or _arrays.is_scalar(x):
+    if x is None or _arrays.is_scalar(x) or role == "option":
         return x
     if name == "last_values":
         x = with_time(x, len(shape), axis)
-    if name in DATA:
+    if role == "data":
         x = _arrays.native(x, dtype)
-    elif name in DECAYS and _arrays.dtype_name(x) not in ("float32", "float64"):
+    elif role == "weight" and _arrays.dtype_name(x) not in ("float32", "float64"):
         x = _arrays.native(x, "float32")
     return fold(x, shape, axis)

@@ -28,7 +28,7 @@ def _compose(i: EstimatorInputs, trace: Trace) -> tuple[Any, ...]:
     return trace.output(advantages), trace.output(other + i.values)
 
 
-ESTIMATOR = Estimator("gae", ("advantages", "returns"), _compose)
+ESTIMATOR = Estimator("gae", ("advantages", "returns"), _compose, needs=("values", "gamma", "lam"))
 
 
 def gae(

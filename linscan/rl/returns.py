@@ -22,8 +22,10 @@ def _compose_td_lambda(i: EstimatorInputs, trace: Trace) -> tuple[Any, ...]:
     return (trace.output(trace.scan(i.gamma * lam, b)),)
 
 
-DISCOUNTED_RETURNS = Estimator("discounted_returns", ("returns",), _compose_discounted)
-TD_LAMBDA = Estimator("td_lambda", ("returns",), _compose_td_lambda)
+DISCOUNTED_RETURNS = Estimator(
+    "discounted_returns", ("returns",), _compose_discounted, needs=("gamma",)
+)
+TD_LAMBDA = Estimator("td_lambda", ("returns",), _compose_td_lambda, needs=("gamma", "lam"))
 
 
 def discounted_returns(
