@@ -6,8 +6,8 @@ complex numbers: in parts).  A stride of None says that neighbours in that direc
 in memory, in aligned vectors.  An operand that is not given is None.
 
 A number is a tuple of its parts: ``(x,)`` or ``(real, imaginary)``.  In memory order the tiles of
-parts are ``[LANES, STEPS / V, V]``; in the order of the scan they are ``[LANES, STEPS]``.  Backwards
-the vectors of V steps descend, and the steps in each are flipped, which only renames registers: so
+parts are ``[LANES, STEPS / V, V]``; in the order of the scan they are ``[LANES, STEPS]``.
+Backwards the vectors of V steps descend, and the steps in each are flipped, which only renames registers: so
 both directions have wide accesses, cost the same, and scan forward.
 """
 
@@ -255,7 +255,7 @@ def vanish(x):
 
 @triton.jit
 def _times(ah, al, ch, cl):
-    """The product of sums ``h + l`` of two numbers, h the larger: twice the precision."""
+    """The product of sums ``h + low`` of two numbers, h the larger: twice the precision."""
     h = ah * ch
     return h, tl.fma(al, ch, tl.fma(ah, cl, tl.fma(ah, ch, -h)))
 
@@ -275,8 +275,8 @@ def compose(ah, al, b, ch, cl, d):
     Multipliers are sums of two numbers: the product of many equal ones would else be as inexact as
     the rounding error of one is large, times their number.
     """
-    h, l = _times(ah, al, ch, cl)
-    return h, l, tl.fma(ch + cl, b, d)
+    h, low = _times(ah, al, ch, cl)
+    return h, low, tl.fma(ch + cl, b, d)
 
 
 @triton.jit
@@ -341,7 +341,7 @@ def _last(x):
 
 @triton.jit
 def _from_zero(a, b):
-    """``(h, l, x)`` at every step: the product ``h + l`` of multipliers, x from a zero state."""
+    """``(h, low, x)`` at every step: the product ``h + low`` of multipliers, x from a zero state."""
     zero = tl.zeros_like(b[0])
     if len(b) == 2:
         rh, rl, ih, il, re, im = tl.associative_scan(
@@ -349,8 +349,8 @@ def _from_zero(a, b):
         )
         return (rh, ih), (rl, il), (re, im)
     else:
-        h, l, x = tl.associative_scan((a[0], zero, b[0]), 1, compose)
-        return (h,), (l,), (x,)
+        h, low, x = tl.associative_scan((a[0], zero, b[0]), 1, compose)
+        return (h,), (low,), (x,)
 
 
 @triton.jit
@@ -362,15 +362,15 @@ def _plain_sum(x, y):
 
 
 @triton.jit
-def _product(h, l):
-    """``h + l``; where l is NaN because h is infinite, h."""
+def _product(h, low):
+    """``h + low``; where low is NaN because h is infinite, h."""
     if len(h) == 2:
         return (
-            tl.where(l[0] == l[0], h[0] + l[0], h[0]),
-            tl.where(l[1] == l[1], h[1] + l[1], h[1]),
+            tl.where(low[0] == low[0], h[0] + low[0], h[0]),
+            tl.where(low[1] == low[1], h[1] + low[1], h[1]),
         )
     else:
-        return (tl.where(l[0] == l[0], h[0] + l[0], h[0]),)
+        return (tl.where(low[0] == low[0], h[0] + low[0], h[0]),)
 
 
 @triton.jit
@@ -389,8 +389,8 @@ def scan_tile(a, b, state, CUTS: tl.constexpr):
     is not finite are ``doubtful``, unless the loop could only say the same: NaN, from the state
     before.
     """
-    h, l, x = _from_zero(a, b)
-    x = advance(_plain_sum(h, l), state, x)
+    h, low, x = _from_zero(a, b)
+    x = advance(_plain_sum(h, low), state, x)
     after, poison = _last(x)
     doubtful = poison != poison
     if not CUTS:
@@ -398,7 +398,7 @@ def scan_tile(a, b, state, CUTS: tl.constexpr):
             doubtful = doubtful & ((state[0] == state[0]) | (state[1] == state[1]))
         else:
             doubtful = doubtful & (state[0] == state[0])
-    return x, after, _product(h, l), doubtful
+    return x, after, _product(h, low), doubtful
 
 
 @triton.jit

@@ -1,5 +1,4 @@
 """Every way of going through time, under Triton's interpreter, against the reference.
-# ruff: noqa: E402
 
 Run with ``TRITON_INTERPRET=1``: whether kernels are compiled or interpreted is decided once.
 """
@@ -18,11 +17,11 @@ pytest.importorskip("triton")
 if os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs TRITON_INTERPRET=1", allow_module_level=True)
 
-from linscan._problem import ACCUMULATE, ScanProblem
-from linscan.testing._interpreter import quicken
-from linscan.testing.problems import Problem, assert_close, problem
-from linscan_triton._regimes import Regime
-from linscan_triton._scan import layout, make_plan
+from linscan._problem import ACCUMULATE, ScanProblem  # noqa: E402
+from linscan.testing._interpreter import quicken  # noqa: E402
+from linscan.testing.problems import Problem, assert_close, problem  # noqa: E402
+from linscan_triton._regimes import Regime  # noqa: E402
+from linscan_triton._scan import layout, make_plan  # noqa: E402
 
 quicken()
 
