@@ -90,18 +90,22 @@ class AgainstCopy(OnTargets):
     """The same, and how far it is from the speed of memory."""
 
     def track_slowdown(self, target: str, case: str) -> dict[str, Any]:
-        """The call's time over that of a copy of as many bytes.  They take turns: machines drift.
+        """The call's time over that of a copy of as many bytes.
 
-        Samples, like those of ``time_*``: asv takes their median, and tells noise from a change.
+        They take turns, since machines drift; a sample is the best of three over the best of three,
+        since machines are interrupted.  asv treats samples like those of ``time_*``: it takes their
+        median, and tells noise from a change.
         """
         arrays, work = self.arrays, self.work.into
         copy = arrays.copy(self.work.size // 2)
         work()
         copy()
         samples: list[float] = []
-        enough = perf_counter() + (0 if SMALL else 0.5)
-        while len(samples) < 3 or (len(samples) < 40 and perf_counter() < enough):
-            samples.append(round(arrays.seconds(work) / arrays.seconds(copy), 3))
+        enough = perf_counter() + (0 if SMALL else 1)
+        while len(samples) < 4 or (len(samples) < 20 and perf_counter() < enough):
+            turns = [(arrays.seconds(work), arrays.seconds(copy)) for _ in range(3)]
+            best, floor = map(min, zip(*turns, strict=True))
+            samples.append(round(best / floor, 3))
         return {"samples": samples, "number": 1}
 
     track_slowdown.unit = "× copy, lower is better"  # type: ignore[attr-defined]
