@@ -50,6 +50,6 @@ if __name__ == "__main__":
         "none": faults(add, 4096, 4096, STEPS=1024, STRIDE=1),
         "ragged": faults(add, 4096, 4095, STEPS=1024, STRIDE=1),
         "strided": faults(add, 4096, 4096, STEPS=1024, STRIDE=2),
-        "spills": faults(hoard, 1 << 16, TILES=64, STEPS=1024),
+        "spills": faults(hoard, 1 << 15, TILES=32, STEPS=1024),
     }
     print(json.dumps(found))
