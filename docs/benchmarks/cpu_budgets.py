@@ -28,6 +28,8 @@ from rich.progress import track
 from timing import Call, copy, forget, normal, report, save, take_turns, to, torch, uniform
 
 import linscan
+from linscan._problem import ScanProblem
+from linscan_numba import BACKEND as numba_backend
 
 GAMMA, LAM = 0.99, 0.95
 Shape = tuple[int, int]
@@ -118,6 +120,33 @@ def scan(case: Case, shape: Shape, a: str) -> float:
     return against_copy(case, work, item * (3 if a == "full" else 2), shape[0] * shape[1])
 
 
+def backward(case: Case, shape: Shape) -> float:
+    """Both gradients of a scan with ``a`` per element, into fresh arrays."""
+    shape = (*case.shape(shape), 1)
+    a, x, g = (case.array(normal(seed, shape, case.dtype) / 4) for seed in (0, 1, 2))
+    problem = ScanProblem(*shape[:2], 1, case.dtype, "full")
+    work = partial(numba_backend.backward, problem, a, x, None, g, None)
+    return against_copy(case, work, 5.0 * np.dtype(case.dtype).itemsize, shape[0] * shape[1])
+
+
+def imported(case: Case) -> float:
+    """Milliseconds that ``import linscan`` adds to ``import numpy``, in processes of their own."""
+    script = """
+import sys, time, numpy
+start = time.perf_counter()
+import linscan
+print(time.perf_counter() - start)
+heavy = {"torch", "triton", "cupy", "numba"} & sys.modules.keys()
+if heavy:
+    sys.exit(f"import linscan imports {heavy}")"""
+    times = []
+    for _ in range(1 if case.small else case.turns):
+        command = [sys.executable, "-c", script]
+        result = subprocess.run(command, check=True, capture_output=True, text=True)
+        times.append(float(result.stdout))
+    return 1e3 * float(np.median(times))
+
+
 def pure_numpy(case: Case, shape: Shape, a: str) -> float:
     """Nanoseconds per element without a compiler."""
     shape = case.shape(shape)
@@ -200,8 +229,10 @@ ROWS = [
     Row("scan 128×65536, full a", 1.5, 1.0, lambda case: scan(case, MEDIUM, "full")),
     Row("scan 1×2²⁴, full a", 1.5, 0.9, lambda case: scan(case, ONE, "full")),
     Row("scan 1×2²⁴, constant a", 1.5, 0.9, lambda case: scan(case, ONE, "constant")),
+    Row("backward 128×65536, full a, fresh results", 1.5, 1.0, lambda case: backward(case, MEDIUM)),
     Row("gae 8×128, the whole call", 20, 8, overhead, "µs", **ONE_DTYPE),
     Row("gae, first call, nothing compiled", 3, 1.5, first_call, "s", **ONE_DTYPE, **NUMPY),
+    Row("import linscan, after NumPy", 50, 50, imported, "ms", **ONE_DTYPE, **NUMPY),
     Row(
         "numpy backend 1×2²⁴, full a",
         5,
