@@ -1,7 +1,7 @@
 """linscan: first-order linear recurrences at the speed of memory.
 
-``scan`` solves ``x[t] = a[t] * x[t-1] + b[t]`` on NumPy arrays and torch tensors; ``gae``,
-``discounted_returns`` and ``td_lambda`` are thin wrappers over it.
+``scan`` solves ``x[t] = a[t] * x[t-1] + b[t]`` on NumPy arrays and torch tensors; the estimators,
+from ``gae`` to ``vtrace``, are thin wrappers over it.
 """
 
 from linscan._dispatch import backends as backends
@@ -16,23 +16,41 @@ from linscan._scan import scan as scan
 from linscan.rl.gae import GAE as GAE
 from linscan.rl.gae import gae as gae
 from linscan.rl.masks import whiten as whiten
+from linscan.rl.n_step import n_step_returns as n_step_returns
+from linscan.rl.q import q_lambda as q_lambda
+from linscan.rl.q import retrace as retrace
 from linscan.rl.returns import discounted_returns as discounted_returns
 from linscan.rl.returns import td_lambda as td_lambda
+from linscan.rl.traces import eligibility_traces as eligibility_traces
+from linscan.rl.turns import turn_gae as turn_gae
+from linscan.rl.upgo import UPGO as UPGO
+from linscan.rl.upgo import upgo as upgo
+from linscan.rl.vtrace import VTrace as VTrace
+from linscan.rl.vtrace import vtrace as vtrace
 
 __all__ = [
     "GAE",
+    "UPGO",
     "Backend",
     "BackendUnavailable",
     "BackendUnsupported",
     "Explanation",
+    "VTrace",
     "backends",
     "discounted_returns",
+    "eligibility_traces",
     "explain",
     "gae",
+    "n_step_returns",
     "profile",
+    "q_lambda",
+    "retrace",
     "scan",
     "td_lambda",
+    "turn_gae",
+    "upgo",
     "use_backend",
+    "vtrace",
     "whiten",
 ]
 __version__ = "0.1.0"

@@ -8,14 +8,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from linscan._scan import plan_call, scan
-from linscan.rl import gae, returns
-from linscan.rl._call import Call
+from linscan.rl import gae, n_step, q, returns, traces, turns, upgo, vtrace
+from linscan.rl._call import Estimator, call_of
 from linscan.rl._plan import plan_estimate
 
-_ESTIMATORS = {
+_ESTIMATORS: dict[Callable[..., Any], Estimator] = {
     gae.gae: gae.ESTIMATOR,
     returns.discounted_returns: returns.DISCOUNTED_RETURNS,
     returns.td_lambda: returns.TD_LAMBDA,
+    vtrace.vtrace: vtrace.ESTIMATOR,
+    q.retrace: q.RETRACE,
+    q.q_lambda: q.Q_LAMBDA,
+    upgo.upgo: upgo.ESTIMATOR,
+    n_step.n_step_returns: n_step.ESTIMATOR,
+    traces.eligibility_traces: traces.ESTIMATOR,
+    turns.turn_gae: turns.ESTIMATOR,
 }
 
 
@@ -65,7 +72,7 @@ def explain(what: Any, /, *args: Any, **kwargs: Any) -> Explanation:
     if function is scan:
         found: Any = plan_call(**bound.arguments)
     else:
-        found, *_ = plan_estimate(Call(estimator=_ESTIMATORS[function], **bound.arguments))
+        found, *_ = plan_estimate(call_of(_ESTIMATORS[function], bound.arguments))
     kernel = found.explain()
     ignored = bound.arguments["chunk_size"] is not None and kernel.chunk_size is None
     return Explanation(

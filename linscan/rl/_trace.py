@@ -9,7 +9,7 @@ from linscan import _arrays
 from linscan._problem import EstimatorInputs, EstimatorProblem
 
 Scan = Callable[..., Any]
-"""``scan(a, b, initial=, reset=)``: a reverse scan along axis 1."""
+"""``scan(a, b, initial=, reset=, *, reverse=True)`` along axis 1."""
 
 
 class Trace:
@@ -118,25 +118,79 @@ class Trace:
             stop = stop | i.terminated
         return self._shift(self._scan(1.0, xp.where(stop, v, 0.0), initial=last, reset=stop), last)
 
+    def following(self, x: Any) -> Any:
+        """``x`` at the next valid step; not to be read where the trace ends."""
+        x, mask = self.xp.broadcast_to(x, self.inputs.rewards.shape), self.inputs.mask
+        last = self.xp.zeros_like(x[:, :1])
+        if mask is not None:
+            x = self._scan(1.0, self.xp.where(mask, x, 0.0), initial=last, reset=mask)
+        return self._shift(x, last)
+
+    def preceding(self, x: Any, first: Any) -> Any:
+        """``x`` at the valid step before, whatever ended there; ``first`` at the first one."""
+        x, mask = self.xp.broadcast_to(x, self.inputs.rewards.shape), self.inputs.mask
+        first = self.xp.full_like(x[:, :1], first)
+        if mask is not None:
+            held = self.xp.where(mask, x, 0.0)
+            x = self._scan(1.0, held, initial=first, reset=mask, reverse=False)
+        return self.xp.concat([first, x[:, :-1]], axis=1)
+
+    def held(self, x: Any, where: Any) -> Any:
+        """``x`` there, and at the steps after it until the next such place."""
+        return self._scan(1.0, self.xp.where(where, x, 0.0), reset=where, reverse=False)
+
+    def only(self, where: Any) -> Trace:
+        """The same trace with valid steps there alone."""
+        mask = self.inputs.mask
+        where = where if mask is None else where & mask
+        return Trace(self.problem, self.inputs._replace(mask=where), self._scan)
+
     def _shift(self, x: Any, last: Any) -> Any:
         """``x`` one step later."""
         shape = (self.problem.outer, 1, self.problem.inner)
         return self.xp.concat([x[:, 1:], self.xp.broadcast_to(last, shape)], axis=1)
 
-    def scan(self, a: Any, b: Any) -> Any:
-        """``x[t] = b[t] + (0 if the trace is cut, else a[t] * x[t + 1])``, stepping over holes."""
+    def scan(self, a: Any, b: Any, stop: Any = None) -> Any:
+        """``x[t] = b[t] + (0 if the trace is cut, else a[t] * x[t + 1])``, stepping over holes.
+
+        The trace is cut at valid steps, too, that are to ``stop``.
+        """
         mask, cut = self.inputs.mask, self.cut
+        if stop is not None:
+            stop = stop if mask is None else stop & mask
+            cut = stop if cut is None else stop | cut
         if mask is not None:
             a = self.xp.where(mask, a, self.xp.ones_like(b))
             b = self.xp.where(mask, b, 0.0)
         return self._scan(a, b, reset=cut)
 
+    def scan_forward(self, a: Any, b: Any) -> Any:
+        """``x[t] = b[t] + (0 if the trace was cut, else a[t - 1] * x[t - 1])``, over holes."""
+        xp, mask, cut = self.xp, self.inputs.mask, self.cut
+        if mask is not None:
+            a = xp.where(mask, a, xp.ones_like(b))
+            b = xp.where(mask, b, 0.0)
+        if not _arrays.is_scalar(a) and a.shape[1] > 1:
+            a = xp.concat([a[:, :1], a[:, :-1]], axis=1)
+        if cut is not None:
+            cut = xp.broadcast_to(cut, self.inputs.rewards.shape)
+            cut = xp.concat([xp.zeros_like(cut[:, :1]), cut[:, :-1]], axis=1)
+        return self._scan(a, b, reset=cut, reverse=False)
+
     def going_on(self, lam: Any) -> Any:
         """λ where the trace goes on; elsewhere it is not read, nor does a gradient meet it."""
         return lam if _arrays.is_scalar(lam) else self.xp.where(self.ends, 0.0, lam)
 
+    def weight(self, x: Any) -> Any:
+        """A weight as an array, which is 0 in holes."""
+        if _arrays.is_scalar(x):
+            return self.xp.full_like(self.inputs.rewards[:1, :1, :1], x)
+        return x if self.inputs.mask is None else self.xp.where(self.inputs.mask, x, 0.0)
+
     def output(self, x: Any) -> Any:
         """A result as the caller wants to see it at masked steps."""
-        if self.inputs.mask is None or self.problem.masked == "carry":
-            return x
-        return self.xp.where(self.inputs.mask, x, 0.0)
+        return x if self.problem.masked == "carry" else self.valid(x)
+
+    def valid(self, x: Any) -> Any:
+        """``x``, and 0 at masked steps."""
+        return x if self.inputs.mask is None else self.xp.where(self.inputs.mask, x, 0.0)
