@@ -188,9 +188,9 @@ def take_turns(
     for way, result in by_way.items():
         step(f"{rows}×{time}: timed {way.name}")
         if way in first:
+            ratios = [x / copy for x, copy in zip(result.seconds, copies, strict=False)]
             result.seconds = result.seconds or [first[way]]
-            ratios = zip(result.seconds, copies, strict=False)
-            result.times_copy = median(seconds / copy for seconds, copy in ratios)
+            result.times_copy = median(ratios or [first[way] / median(copies)])
 
 
 def repeat(seconds: float) -> int:

@@ -45,7 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="per way and shape (%(default)s); slow ways run once",
     )
     how.add_argument(
-        "--limit", type=steps, default=20.0, help="leave out calls of more seconds (%(default)s)"
+        "--limit",
+        type=steps,
+        default=20.0,
+        metavar="SECONDS",
+        help="leave out calls of more seconds (%(default)s)",
     )
     how.add_argument(
         "--preset",
