@@ -13,7 +13,7 @@ import pytest
 from linscan._protocol import Backend
 
 ROOT = Path(__file__).parents[1]
-BACKENDS = ["numba", "numpy", "torch"]
+BACKENDS = ["cupy", "numba", "numpy", "torch"]
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +42,9 @@ def test_the_wheel_holds_every_module_of_the_checkout(wheel: set[str]):
     assert modules <= wheel
 
 
-def test_the_wheel_holds_the_rollout(wheel: set[str]):
-    assert "linscan/cli/rollout.npz" in wheel
+@pytest.mark.parametrize("file", ["linscan/cli/rollout.npz", "linscan_cupy/linscan.cu"])
+def test_the_wheel_holds_data(wheel: set[str], file: str):
+    assert file in wheel
 
 
 def test_the_wheel_holds_nothing_else(wheel: set[str]):
@@ -54,6 +55,7 @@ def test_the_wheel_holds_nothing_else(wheel: set[str]):
         ".py",
         ".typed",
         ".npz",
+        ".cu",
     }
 
 

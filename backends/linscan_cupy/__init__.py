@@ -21,16 +21,13 @@ def _missing() -> str | None:
             "CuPy is not installed: pip install 'linscan[cupy13x]', or 'linscan[cupy12x]' for "
             "CUDA 12"
         )
-    from linscan_cupy._device import trouble
+    from linscan_cupy._driver import trouble
 
     return trouble()
 
 
 class CupyBackend:
-    """CuPy arrays, and torch tensors on CUDA devices, which are not copied.
-
-    CuPy is imported when it is first asked whether it can run.
-    """
+    """CuPy arrays, and torch tensors on CUDA devices, which are not copied."""
 
     name = "cupy"
     rank = 30
@@ -41,7 +38,7 @@ class CupyBackend:
         return dict.fromkeys(ESTIMATORS, self._prepare)
 
     def why_not(self) -> str | None:
-        """None if CuPy is installed and finds a device and a compiler."""
+        """None if CuPy is installed and there is a driver with a device."""
         return _missing()
 
     def owns(self, x: Any) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linscan._arrays import is_torch
+from linscan._protocol import BackendUnavailable
 
 SOURCE = Path(__file__).with_name("linscan.cu")
 THREADS = 256
@@ -30,7 +31,15 @@ class Cuda:
     def raw_module(self, **options: Any) -> Any:
         """``cupy.RawModule``: compiled once, and cached on disk."""
         import cupy
+        from cupy.cuda import nvrtc
 
+        try:
+            nvrtc.getVersion()
+        except Exception as error:
+            raise BackendUnavailable(
+                "CuPy finds no CUDA compiler, NVRTC: pip install 'linscan[cupy13x]' (or cupy12x), "
+                "which brings one, or install the CUDA toolkit"
+            ) from error
         return cupy.RawModule(**options)
 
     def kernel(self, name: str, index: int) -> Any:
@@ -78,37 +87,3 @@ class Cuda:
 
 
 CUDA = Cuda()
-
-
-def trouble() -> str | None:
-    """None if a kernel could be compiled and run here; else what is missing, and the cure."""
-    try:
-        import cupy
-        from cupy.cuda import nvrtc, runtime
-    except ImportError as error:
-        return f"CuPy does not import ({error}): install the one for your CUDA, such as cupy-cuda13x"
-    try:
-        driver = runtime.driverGetVersion()
-        if not driver:
-            return "there is no NVIDIA driver: install one, on a machine with an NVIDIA GPU"
-        if not runtime.getDeviceCount():
-            return "the NVIDIA driver finds no device: look at nvidia-smi and CUDA_VISIBLE_DEVICES"
-    except runtime.CUDARuntimeError as error:
-        needs = runtime.runtimeGetVersion()
-        return (
-            f"CuPy {cupy.__version__} finds no usable device ({error}): it needs a driver for CUDA "
-            f"{version(needs)}; look at nvidia-smi, and CUDA_VISIBLE_DEVICES"
-        )
-    try:
-        nvrtc.getVersion()
-    except Exception as error:
-        return (
-            f"CuPy finds no CUDA compiler, NVRTC ({type(error).__name__}: {error}): "
-            "pip install 'cupy-cuda13x[ctk]', or install the CUDA toolkit"
-        )
-    return None
-
-
-def version(number: int) -> str:
-    """13.2 for 13020."""
-    return f"{number // 1000}.{number % 1000 // 10}"

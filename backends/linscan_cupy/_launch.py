@@ -36,8 +36,9 @@ FEW_COLUMNS = 1 << 14
 """Fewer columns than this do, a thread each."""
 BLOCKS, COLUMNS = 512, 1 << 16
 """How many chunks there are, of rows and of columns, together."""
-SHORT_CHUNK = 64
-"""Columns are not cut shorter."""
+SHORT_CHUNK = 128
+"""Columns are not cut shorter, nor into fewer than FEW_CHUNKS."""
+FEW_CHUNKS = 4
 
 
 def steps_per_thread(dtype: str) -> int:
@@ -72,7 +73,8 @@ def tiling(
     steps = steps_per_thread(dtype)
     if side_by_side or time <= steps:
         group = 1
-        chunks = COLUMNS // rows if rows < FEW_COLUMNS else 1
+        cut = rows < FEW_COLUMNS and time >= FEW_CHUNKS * SHORT_CHUNK
+        chunks = COLUMNS // rows if cut else 1
         length = max(SHORT_CHUNK, -(-time // chunks))
     else:
         if time <= 8 * steps:

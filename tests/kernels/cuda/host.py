@@ -28,17 +28,17 @@ from linscan_cupy._device import THREADS, Cuda
 HERE = Path(__file__).parent
 MODE = os.environ.get("LINSCAN_SHIM", "")
 """``address`` and ``thread`` compile with that sanitizer, which then has to be loaded first."""
-FLAGS = {
-    "": ["-O1"],
-    "address": ["-O1", "-g", "-fsanitize=address,undefined", "-DSWAP_CONTEXTS"],
-    "thread": ["-O1", "-g", "-fsanitize=thread", "-DREAL_THREADS"],
+SANITIZERS = {
+    "": [],
+    "address": ["-g", "-fsanitize=address,undefined"],
+    "thread": ["-g", "-fsanitize=thread"],
 }
 COMPILER = os.environ.get("CXX") or "g++"
 
 
 def flags() -> list[str]:
     """What everything is compiled with."""
-    found = ["-std=gnu++17", "-fPIC", "-shared", "-pthread", "-Wno-unknown-pragmas", *FLAGS[MODE]]
+    found = ["-std=gnu++17", "-fPIC", "-shared", "-pthread", "-Wno-unknown-pragmas", "-O1"]
     if platform.machine() == "x86_64" and "fma" in Path("/proc/cpuinfo").read_text():
         found.append("-mfma")
     return found
@@ -66,7 +66,8 @@ def built(name: str, code: str, *options: str) -> Path:
 @functools.cache
 def shim() -> ctypes.CDLL:
     """What runs the threads."""
-    path = built("shim", HERE.joinpath("shim.cpp").read_text())
+    switches = ["-DSWAP_CONTEXTS"] if MODE else []  # sanitizers do not follow long jumps
+    path = built("shim", HERE.joinpath("shim.cpp").read_text(), *switches)
     return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
 
 
@@ -81,7 +82,7 @@ class HostModule:
             'extern "C" void launch(const void* parameters, unsigned blocks, unsigned threads) {\n'
             f"    shim::run({name}, parameters, blocks, threads);\n}}\n"
         )
-        self._launch = ctypes.CDLL(str(built("kernel", launcher))).launch
+        self._launch = ctypes.CDLL(str(built("kernel", launcher, *SANITIZERS[MODE]))).launch
 
     def get_function(self, name: str) -> Any:
         """A kernel, to be called with a grid, a block and one array of parameters."""

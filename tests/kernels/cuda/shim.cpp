@@ -1,26 +1,38 @@
-// Threads, barriers and shuffles on a CPU.  Blocks run on several threads of the system.  The threads
-// of a block take turns on one of them, from one barrier to the next (-DREAL_THREADS: each is one of
-// its own, for the thread sanitizer).
+// Threads, barriers and shuffles on a CPU.  Blocks run on several threads of the system; the threads
+// of a block take turns on one of them, from one meeting to the next.  The thread sanitizer is told
+// what they are, so that it sees what only a barrier that is missing would have put in order.
 
 #include "shim.h"
 
 #include <atomic>
+#include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <thread>
+#include <ucontext.h>
 #include <vector>
 
-#ifdef REAL_THREADS
-#include <condition_variable>
-#include <mutex>
-#else
-#include <csetjmp>
-#include <ucontext.h>
-#endif
+
+// The thread sanitizer, if it is there.
+extern "C" {
+[[gnu::weak]] void* __tsan_create_fiber(unsigned);
+[[gnu::weak]] void __tsan_destroy_fiber(void*);
+[[gnu::weak]] void* __tsan_get_current_fiber();
+[[gnu::weak]] void __tsan_switch_to_fiber(void*, unsigned);
+[[gnu::weak]] void __tsan_acquire(void*);
+[[gnu::weak]] void __tsan_release(void*);
+}
 
 namespace shim {
 namespace {
+
+const bool watched = __tsan_create_fiber;
+constexpr unsigned NO_ORDER = 1;
+
+void happens(void (*how)(void*), void* what) {
+    if (watched) how(what);
+}
 
 constexpr unsigned WARP = 32;
 constexpr size_t STACK = 64 << 10, SHARED_SIZE = 48 << 10;
@@ -38,10 +50,6 @@ void yield(Block&);
 struct Meeting {
     unsigned expected = 0, arrived = 0, times = 0;
     bool any = false, result = false;
-#ifdef REAL_THREADS
-    std::mutex mutex;
-    std::condition_variable everybody;
-#endif
 
     bool wait(Block& block, bool x);
 };
@@ -54,12 +62,11 @@ struct Warp {
 struct Member : Thread {
     unsigned exchanges = 0;
     bool done = false;
-#ifndef REAL_THREADS
     std::unique_ptr<char[]> stack;
     ucontext_t context;
     jmp_buf state;
+    void* fiber = nullptr;
     bool begun = false;
-#endif
 };
 
 struct Block {
@@ -70,54 +77,28 @@ struct Block {
     Meeting meeting;
     alignas(16) char shared[SHARED_SIZE];
     unsigned running = 0, idle = 0;
-#ifndef REAL_THREADS
     ucontext_t caller;
-#endif
+    void* calling = nullptr;
 
     explicit Block(unsigned threads) : members(threads), warps((threads + WARP - 1) / WARP) {
         meeting.expected = threads;
         for (auto& warp : warps) warp.meeting.expected = WARP;
     }
 
-    void run(unsigned index, unsigned blocks);
+    ~Block() {
+        for (auto& each : members) {
+            if (each.fiber) __tsan_destroy_fiber(each.fiber);
+        }
+    }
+
+    void run();
 };
 
 thread_local Block* block;
 thread_local Member* member;
 
-#ifdef REAL_THREADS
-
-bool Meeting::wait(Block&, bool x) {
-    std::unique_lock lock(mutex);
-    const unsigned before = times;
-    any |= x;
-    if (++arrived == expected) {
-        result = any;
-        any = false;
-        arrived = 0;
-        ++times;
-        everybody.notify_all();
-    } else {
-        everybody.wait(lock, [&] { return times != before; });
-    }
-    return result;
-}
-
-void Block::run(unsigned, unsigned) {
-    std::vector<std::thread> threads;
-    for (auto& each : members) {
-        threads.emplace_back([this, &each] {
-            block = this;
-            member = &each;
-            body(parameters);
-        });
-    }
-    for (auto& thread : threads) thread.join();
-}
-
-#else
-
 bool Meeting::wait(Block& block, bool x) {
+    happens(__tsan_release, this);
     const unsigned before = times;
     any |= x;
     if (++arrived == expected) {
@@ -129,11 +110,14 @@ bool Meeting::wait(Block& block, bool x) {
     } else {
         while (times == before) yield(block);
     }
+    happens(__tsan_acquire, this);
     return result;
 }
 
 void enter() {
+    happens(__tsan_acquire, block);
     block->body(block->parameters);
+    happens(__tsan_release, block);
     member->done = true;
     block->idle = 0;
     yield(*block);
@@ -150,10 +134,14 @@ void yield(Block& b) {
         if (!b.members[next].done) break;
     }
     Member& to = b.members[next];
-    if (to.done) setcontext(&b.caller);
+    if (to.done) {
+        if (watched) __tsan_switch_to_fiber(b.calling, NO_ORDER);
+        setcontext(&b.caller);
+    }
     b.running = next;
     member = &to;
     if (&to == &from) return;
+    if (watched) __tsan_switch_to_fiber(to.fiber, NO_ORDER);
 #ifdef SWAP_CONTEXTS
     swapcontext(&from.context, &to.context);
 #else
@@ -164,10 +152,11 @@ void yield(Block& b) {
 #endif
 }
 
-void Block::run(unsigned, unsigned) {
+void Block::run() {
     block = this;
     running = idle = 0;
     for (auto& each : members) {
+        if (watched && !each.fiber) each.fiber = __tsan_create_fiber(0);
         if (!each.stack) each.stack.reset(new char[STACK]);
         each.begun = each.done = false;
         getcontext(&each.context);
@@ -178,10 +167,14 @@ void Block::run(unsigned, unsigned) {
     }
     member = &members[0];
     members[0].begun = true;
+    happens(__tsan_release, this);
+    if (watched) {
+        calling = __tsan_get_current_fiber();
+        __tsan_switch_to_fiber(members[0].fiber, NO_ORDER);
+    }
     swapcontext(&caller, &members[0].context);
+    happens(__tsan_acquire, this);
 }
-
-#endif
 
 }  // namespace
 
@@ -227,7 +220,7 @@ void launch(void (*body)(const void*), const void* parameters, unsigned blocks, 
                 static_cast<Thread&>(mine.members[i]) = {{i}, {index}, {blocks}, 0, 0, 0};
                 mine.members[i].exchanges = 0;
             }
-            mine.run(index, blocks);
+            mine.run();
             for (const auto& each : mine.members) {
                 loaded += each.loaded;
                 stored += each.stored;

@@ -38,10 +38,9 @@ void launch(void (*body)(const void*), const void* parameters, unsigned blocks, 
 
 template <class P>
 void run(void (*kernel)(P), const void* parameters, unsigned blocks, unsigned threads) {
-    static thread_local void (*chosen)(P);
-    static void (*shared)(P);
-    shared = chosen = kernel;
-    launch([](const void* p) { shared(*static_cast<const P*>(p)); }, parameters, blocks, threads);
+    static void (*chosen)(P);
+    chosen = kernel;
+    launch([](const void* p) { chosen(*static_cast<const P*>(p)); }, parameters, blocks, threads);
 }
 
 template <class T>

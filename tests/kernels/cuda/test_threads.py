@@ -1,0 +1,43 @@
+"""One call for every way in which threads work together: what the thread sanitizer looks at."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from linscan.testing.engines import Engine
+from linscan.testing.problems import problem
+from linscan.testing.rollouts import Kind, call, compare, rollout
+from linscan.testing.test_scan import check as check_scan
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "chunk_size"),
+    [
+        ((3, 40), 1, None),
+        ((40, 150), 1, None),
+        ((1, 2500), 1, None),
+        ((1, 4100), 1, 2048),
+        ((130, 300), 0, 16),
+    ],
+)
+def test_threads_of_a_scan(
+    engine: Engine, shape: tuple[int, int], axis: int, chunk_size: int | None
+) -> None:
+    p = problem(shape, "full", axis=axis, initial=True, reset=True)
+    check_scan(engine, p, chunk_size=chunk_size)
+
+
+def test_threads_that_take_turns(engine: Engine) -> None:
+    a = engine.array(np.full((1, 2100), 1e30), "float32")
+    x = engine.scan(a, engine.array(np.zeros((1, 2100)), "float32"))
+    assert not engine.numpy(x).any()
+
+
+@pytest.mark.parametrize(("rows", "time", "chunk_size"), [(3, 40, None), (1, 4100, 2048)])
+def test_threads_of_an_estimator(
+    engine: Engine, rows: int, time: int, chunk_size: int | None
+) -> None:
+    r = rollout("gae", Kind(layout="mask"), rows, time)
+    results = call(engine, r, chunk_size=chunk_size)
+    compare(r, tuple(map(engine.numpy, results)))
