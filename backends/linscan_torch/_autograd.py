@@ -243,7 +243,7 @@ class _Fold:
         """The size of the outer axis of each."""
         return x.shape[0] if dim is None else x.movedim(dim, 0).shape[1]
 
-    def __call__(self, x: Gradient, dim: int | None) -> Gradient:
+    def __call__(self, x: Gradient, dim: int | None) -> Any:
         """An operand, left alone where it broadcasts along both."""
         return x if x is None or (dim is None and x.shape[0] == 1) else self.every(x, dim)
 
@@ -352,7 +352,7 @@ class _Adjoint(Function):
 
 for _function in (_Scan, _Adjoint):
     # torch asks for it at every call; made each time, it would cost more than the rest of the call
-    _function.forward.__signature__ = signature(_function.forward)  # type: ignore[attr-defined]
+    vars(_function.forward)["__signature__"] = signature(_function.forward)
 
 
 def _plain(x: Any) -> Any:
@@ -361,13 +361,17 @@ def _plain(x: Any) -> Any:
 
 class _Eager:
     def scan(self, a: Gradient, b: Tensor, initial: Gradient, reset: Gradient, way: Way) -> Tensor:
-        x: Tensor = _Scan.apply(a, b, initial, reset, *way)
+        x: Tensor = _Scan.apply(  # type: ignore[no-untyped-call]
+            a, b, initial, reset, *way
+        )
         return x
 
     def adjoint(
         self, a: Tensor, x: Tensor, initial: Gradient, g: Tensor, reset: Gradient, way: Way
     ) -> tuple[Tensor, Tensor]:
-        both: tuple[Tensor, Tensor] = _Adjoint.apply(a, x, initial, g, reset, *way)
+        both: tuple[Tensor, Tensor] = _Adjoint.apply(  # type: ignore[no-untyped-call]
+            a, x, initial, g, reset, *way
+        )
         return both
 
 

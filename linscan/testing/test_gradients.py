@@ -29,7 +29,7 @@ def loop(
     """The recurrence in torch's own operations, one step after the other."""
     import torch
 
-    shape = torch.broadcast_shapes(getattr(a, "shape", ()), b.shape)
+    shape = np.broadcast_shapes(tuple(getattr(a, "shape", ())), tuple(b.shape))
     a, b = (torch.as_tensor(v, dtype=b.dtype).expand(shape).movedim(axis, 0) for v in (a, b))
     cuts = None if reset is None else reset.expand(shape).movedim(axis, 0)
     state, x = initial, [b[:0]]
