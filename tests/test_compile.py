@@ -94,7 +94,6 @@ def test_scan_and_its_gradients(backend: str, reverse: bool):
         torch._dynamo.config.error_on_recompile = True
 
 
-OFFSETS = torch.tensor([0, 2, 2, 7])
 SCANS: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]] = {
     "number": (lambda b: linscan.scan(0.5, b), lambda t: (floats(3, t),)),
     "rank 0": (lambda a, b: linscan.scan(a, b), lambda t: (torch.tensor(0.5), floats(3, t))),
@@ -107,10 +106,10 @@ SCANS: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]] = 
     "promotion": (lambda a, b: linscan.scan(a.double(), b), pair),
     "complex": (lambda a, b: linscan.scan((a + 1j * b).conj(), b), pair),
     "packed": (
-        lambda a, b, state: linscan.scan(
-            a[:, :7], b[:, :7], state, cu_seqlens=OFFSETS, return_final=True
+        lambda a, b, state, offsets: linscan.scan(
+            a, b, state, cu_seqlens=offsets, return_final=True
         ),
-        lambda t: (*pair(t), floats(3, 3)),
+        lambda t: (*pair(t), floats(3, 3), torch.tensor([0, 2, 2, t])),
     ),
     "out": (lambda a, b, out: linscan.scan(a, b, out=out) + 0, lambda t: (*pair(t), floats(3, t))),
     "numeric reset": (
