@@ -655,7 +655,7 @@ def turn_gae(
                 first = np.where(valids[t], lasts[t], first)
                 advantages[t] = S
         advantages = np.where(valids, advantages, 0)
-        returns = np.where(valids, advantages + v, 0)
+        returns = np.where(valids, advantages + v[: len(r)], 0)
     return GAE(np.moveaxis(advantages, 0, axis), np.moveaxis(returns, 0, axis))
 
 

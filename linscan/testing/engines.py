@@ -74,6 +74,10 @@ class Engine:
         """``linscan.scan`` on this backend."""
         return linscan.scan(a, b, initial, backend=self.backend, **options)
 
+    def estimate(self, name: str, *args: Any, **options: Any) -> Any:
+        """The estimator of that name on this backend."""
+        return getattr(linscan, name)(*args, backend=self.backend, **options)
+
     def gae(self, *args: Any, **options: Any) -> Any:
         """``linscan.gae`` on this backend."""
         return linscan.gae(*args, backend=self.backend, **options)

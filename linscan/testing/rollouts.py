@@ -20,7 +20,10 @@ TRUNCATIONS = ("none", "values", "zero", "current_value")
 LAYOUTS = ("whole", "mask", "mask-carry", "lengths", "packed", "packed-mask")
 DECAYS = ("number", "row", "step", "full")
 
-DATA = ("rewards", "values", "next_values", "last_values", "truncation_values")
+DATA = (
+    *("rewards", "values", "next_values", "last_values", "truncation_values"),
+    *("x", "q_values", "expected_next_q", "next_q_max"),
+)
 WITHOUT_TIME = ("last_values", "lengths", "cu_seqlens")
 
 TOLERANCE = {
@@ -150,13 +153,13 @@ def _time_first(key: str, x: Any) -> Any:
 def known(name: str, args: dict[str, Any], dtype: str = "float32") -> Rollout:
     """A call with the reference's results."""
     results = getattr(reference, name)(**args)
-    return Rollout(name, dtype, args, results if name == "gae" else (results,))
+    return Rollout(name, dtype, args, results if isinstance(results, tuple) else (results,))
 
 
 def call(engine: Engine, r: Rollout, **options: Any) -> tuple[Any, ...]:
     """The results of the engine."""
-    results = getattr(engine, r.name)(**arguments(engine, r), **options)
-    return tuple(results) if r.name == "gae" else (results,)
+    results = engine.estimate(r.name, **arguments(engine, r), **options)
+    return tuple(results) if isinstance(results, tuple) else (results,)
 
 
 def arguments(engine: Engine, r: Rollout) -> dict[str, Any]:
