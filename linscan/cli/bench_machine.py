@@ -31,10 +31,11 @@ def describe(setting: Setting) -> dict[str, str]:
             facts[package] = version(package)
         except PackageNotFoundError:
             continue
-    facts["copy"] = "numpy.copyto, one thread"
+    facts["copy"] = "numpy.copyto, threads: 1"
     if setting.arrays == "torch":
-        threads = f", {sys.modules['torch'].get_num_threads()} threads"
-        facts["copy"] = f"torch.Tensor.copy_{threads if setting.device == 'cpu' else ''}"
+        facts["copy"] = "torch.Tensor.copy_"
+        if setting.device == "cpu":
+            facts["copy"] += f", threads: {sys.modules['torch'].get_num_threads()}"
     return facts
 
 

@@ -48,7 +48,8 @@ def draw(file: Path, setting: Setting, results: Sequence[Result], machine: dict[
     what = f"{JOBS[setting.job].function.__name__}, {setting.dtype}, {setting.arrays} arrays"
     below = f"{what}. {machine['device']}. Median of warm calls, results allocated anew."
     figure.text(0.02, 0.905, below, fontsize=9.5, color=INK)
-    note = "A copy moves the same bytes: every input read once, every result written once."
+    same = "moves the same bytes: each input read, each result written once."
+    note = f"A copy ({machine['copy']}) {same}"
     figure.text(0.02, 0.015, note, fontsize=8.5, color=FAINT)
     figure.savefig(file, metadata={"Software": "linscan bench"})
 
