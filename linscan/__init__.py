@@ -4,6 +4,7 @@
 from ``gae`` to ``vtrace``, are thin wrappers over it.
 """
 
+from linscan import flags as flags
 from linscan._dispatch import backends as backends
 from linscan._dispatch import use_backend as use_backend
 from linscan._explain import Explanation as Explanation
@@ -17,10 +18,14 @@ from linscan.rl.gae import GAE as GAE
 from linscan.rl.gae import gae as gae
 from linscan.rl.masks import whiten as whiten
 from linscan.rl.n_step import n_step_returns as n_step_returns
+from linscan.rl.packing import episodic_sum as episodic_sum
+from linscan.rl.packing import position_ids as position_ids
 from linscan.rl.q import q_lambda as q_lambda
 from linscan.rl.q import retrace as retrace
 from linscan.rl.returns import discounted_returns as discounted_returns
 from linscan.rl.returns import td_lambda as td_lambda
+from linscan.rl.rewards import length_adaptive_lam as length_adaptive_lam
+from linscan.rl.rewards import place_terminal_reward as place_terminal_reward
 from linscan.rl.traces import eligibility_traces as eligibility_traces
 from linscan.rl.turns import turn_gae as turn_gae
 from linscan.rl.upgo import UPGO as UPGO
@@ -39,9 +44,14 @@ __all__ = [
     "backends",
     "discounted_returns",
     "eligibility_traces",
+    "episodic_sum",
     "explain",
+    "flags",
     "gae",
+    "length_adaptive_lam",
     "n_step_returns",
+    "place_terminal_reward",
+    "position_ids",
     "profile",
     "q_lambda",
     "retrace",

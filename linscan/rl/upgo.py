@@ -28,8 +28,10 @@ def _compose(i: EstimatorInputs, trace: Trace) -> tuple[Any, ...]:
     better = _arrays.native(target, dtype) >= _arrays.native(i.values, dtype)
     stop = trace.following(xp.where(better, 1.0, xp.zeros_like(i.rewards))) < 0.5
     returns = trace.scan(i.gamma, xp.where(trace.ends | stop, target, i.rewards), stop)
-    advantages = returns - i.values if rhos is None else rhos * (returns - i.values)
-    return trace.valid(advantages), trace.output(returns)
+    advantages = trace.valid(returns - i.values)
+    if rhos is not None:
+        advantages = trace.weight(rhos) * advantages
+    return advantages, trace.output(returns)
 
 
 ESTIMATOR = Estimator(
