@@ -105,7 +105,8 @@ class EstimatorPlan(NamedTuple):
         before it was put in plain terms.
         """
         out = None if call.out is None else self._check_out(given)
-        wrap, block, operands, fields = self.wrap, self.block, self.blank.copy(), flat(call)
+        wrap, block, operands = self.wrap, self.block, self.blank.copy()
+        fields = call if call.own is None else flat(call)
         for field in self.numbers:
             number: Any = fields[1 + field]
             if type(number) is int:
@@ -118,9 +119,9 @@ class EstimatorPlan(NamedTuple):
             if copy is not None:
                 x = _arrays.expanded(x, copy)
             operands[field] = x.reshape(view)
-        for field in self.options:
-            operands[field] = fields[1 + field]
-        if call.own is not None:
+        if fields is not call:
+            for field in self.options:
+                operands[field] = fields[1 + field]
             operands[OWN:] = [tuple(operands[OWN:])]
         inputs = EstimatorInputs._make(operands)
 
@@ -211,7 +212,7 @@ _patterns: dict[tuple[type, ...], Pattern] = {}
 
 def _look(call: Call) -> tuple[Any, list[Any]]:
     """What a plan may depend on, and the arrays, in NumPy where that takes no copy."""
-    fields = flat(call)
+    fields = call if call.own is None else flat(call)
     types = tuple(map(type, fields))
     pattern = _patterns.get(types)
     if pattern is None:
@@ -231,8 +232,8 @@ def _look(call: Call) -> tuple[Any, list[Any]]:
 
 
 def flat(call: Call) -> tuple[Any, ...]:
-    """The fields of a call, with what the estimator alone has among the operands, after them."""
-    return call if call.own is None else (*call[: 1 + OWN], *call.own, *call[1 + OWN : -1])
+    """The fields of a call, with what the estimator alone has right after the other operands."""
+    return (*call[: 1 + OWN], *(call.own or ()), *call[1 + OWN : -1])
 
 
 def _plan(call: Call) -> EstimatorPlan:
