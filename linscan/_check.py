@@ -9,6 +9,7 @@ import numpy as np
 
 from linscan import _host
 from linscan._arrays import (
+    broadcast,
     dtype_name,
     hides_data,
     is_number_dtype,
@@ -74,11 +75,8 @@ def check_axis(axis: int, rank: int, of: str) -> int:
 
 def check_broadcast(name: str, x: Any, shape: tuple[int, ...], of: str) -> None:
     """ValueError unless ``x`` broadcasts to ``shape`` without enlarging it."""
-    try:
-        if np.broadcast_shapes(tuple(x.shape), shape) == shape:
-            return
-    except ValueError:
-        pass
+    if broadcast(tuple(x.shape), shape) == shape:
+        return
     raise ValueError(
         f"{name} has shape {tuple(x.shape)}, which does not broadcast to {shape}, the shape of {of}"
     )

@@ -129,7 +129,9 @@ def _as_arrays(call: Call) -> Call:
             return None
         if _arrays.is_torch(x) and (call.differentiable or _arrays.hides_data()):
             return _arrays.as_array(name, x)
-        if isinstance(x, np.generic) or (getattr(x, "ndim", None) == 0 and hasattr(x, "item")):
+        if isinstance(x, np.generic) or (
+            not _arrays.is_scalar(x) and getattr(x, "ndim", None) == 0 and hasattr(x, "item")
+        ):
             x = x.item()
         if _arrays.is_scalar(x):
             if isinstance(x, (bool, complex)):
