@@ -29,6 +29,12 @@ def hides_data() -> bool:
     return bool(torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active())
 
 
+def is_cupy(x: Any) -> bool:
+    """Whether ``x`` is a CuPy array."""
+    cupy = sys.modules.get("cupy")
+    return cupy is not None and isinstance(x, cupy.ndarray)
+
+
 def is_plain(x: Any) -> bool:
     """Whether ``x`` is an array that :func:`as_array` would leave as it is."""
     if type(x) is np.ndarray:
@@ -87,7 +93,9 @@ def signature(x: Any) -> Any:
         return own if x.dtype.is_floating_point else (*own, default_float())
     if isinstance(x, (tuple, list)):
         return tuple(map(signature, x))
-    return kind, getattr(x, "dtype", None), getattr(x, "shape", None), getattr(x, "strides", None)
+    place = str(getattr(x, "device", None))
+    known = (getattr(x, name, None) for name in ("dtype", "shape", "strides"))
+    return kind, place, *known
 
 
 def default_float() -> Any:
@@ -200,6 +208,9 @@ def empty(shape: tuple[int, ...], model: Any, dtype: str) -> Any:
     if is_torch(model):
         torch = sys.modules["torch"]
         return torch.empty(shape, dtype=getattr(torch, dtype), device=model.device)
+    if is_cupy(model):
+        with model.device:  # CuPy's own empty goes to whichever is current
+            return sys.modules["cupy"].empty(shape, dtype)
     return namespace(model).empty(shape, dtype=dtype)
 
 
@@ -242,16 +253,25 @@ def needs_cast(x: Any, dtype: str) -> bool:
     return dtype_name(x) != dtype or not getattr(x.dtype, "isnative", True)
 
 
+def broadcast(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The shape that two broadcast to, or None.  Their sizes may be symbols, of a graph."""
+    rank = max(len(one), len(other))
+    one, other = (1,) * (rank - len(one)) + one, (1,) * (rank - len(other)) + other
+    if not all(m == n or 1 in (m, n) for m, n in zip(one, other, strict=True)):
+        return None
+    return tuple([n if m == 1 else m for m, n in zip(one, other, strict=True)])
+
+
 def broadcast_shape(a: Any, b: Any) -> tuple[int, ...]:
     """The shape of the result; ValueError if there is none, or if it has rank 0."""
     shape = tuple(b.shape)
     if not is_scalar(a):
-        try:
-            shape = np.broadcast_shapes(tuple(a.shape), shape)
-        except ValueError:
+        both = broadcast(tuple(a.shape), shape)
+        if both is None:
             raise ValueError(
                 f"a has shape {tuple(a.shape)} and b has shape {shape}: they do not broadcast"
-            ) from None
+            )
+        shape = both
     if not shape:
         raise ValueError("b has rank 0: a scan needs an axis of time")
     return shape
