@@ -23,11 +23,12 @@ def compose(
         return (empty,) * len(estimator.outputs)
     work = ACCUMULATE[problem.dtype]
     for x in (inputs.gamma, inputs.lam, inputs.lam_returns, *inputs.own):
-        if hasattr(x, "dtype") and _arrays.dtype_name(x) == "float64":
+        if not _arrays.is_scalar(x) and hasattr(x, "dtype") and _arrays.dtype_name(x) == "float64":
             work = "float64"
 
     def working(x: Any) -> Any:
-        real = hasattr(x, "dtype") and "float" in _arrays.dtype_name(x)
+        array = not _arrays.is_scalar(x) and hasattr(x, "dtype")
+        real = array and "float" in _arrays.dtype_name(x)
         return _arrays.native(x, work) if real else x
 
     def scan(
@@ -41,7 +42,7 @@ def compose(
 
     with _arrays.quiet(inputs.rewards):
         own = tuple([working(x) for x in inputs.own])
-        inputs = EstimatorInputs(*[working(x) for x in inputs[:-1]], own)
+        inputs = EstimatorInputs._make([*[working(x) for x in inputs[:-1]], own])
         if inputs.mask is not None and not _arrays.is_scalar(inputs.gamma):
             inputs = inputs._replace(gamma=xp.where(inputs.mask, inputs.gamma, 1.0))
         results = estimator.compose(inputs, Trace(problem, inputs, scan))
