@@ -192,11 +192,26 @@ class GAE(NamedTuple):
     returns: Array
 
 
-class Episodes(TypedDict, total=False):
-    """How the transitions hang together: every estimator takes these by keyword.
+class Ends(TypedDict, total=False):
+    """Where episodes end, and which steps count: every estimator takes these by keyword.
 
-    Flags are transition flags, unshifted: step t ended there.  At most one of ``next_values``,
-    ``last_values`` and values of length T + 1 says what the steps lead to.
+    Flags are transition flags, unshifted: step t ended there.
+    """
+
+    terminated: ArrayLike | None
+    truncated: ArrayLike | None
+    mask: ArrayLike | None
+    """False at steps to be stepped over, wherever they are."""
+    lengths: ArrayLike | None
+    """How many steps of each row are valid; shape without the time axis."""
+    cu_seqlens: ArrayLike | None
+    """Offsets of sequences packed one after another along time."""
+
+
+class Episodes(Ends, total=False):
+    """And what the steps lead to, unless the estimator is given that anyway.
+
+    At most one of ``next_values``, ``last_values`` and values of length T + 1 says so.
     """
 
     next_values: ArrayLike | None
@@ -207,14 +222,6 @@ class Episodes(TypedDict, total=False):
     """Read where truncated: the value of the final observation."""
     on_missing_bootstrap: Literal["zero", "current_value"] | None
     """What stands for ``truncation_values`` that nobody has."""
-    terminated: ArrayLike | None
-    truncated: ArrayLike | None
-    mask: ArrayLike | None
-    """False at steps to be stepped over, wherever they are."""
-    lengths: ArrayLike | None
-    """How many steps of each row are valid; shape without the time axis."""
-    cu_seqlens: ArrayLike | None
-    """Offsets of sequences packed one after another along time."""
 
 
 class Transition(NamedTuple):
@@ -402,7 +409,7 @@ def retrace(
     log_pi: ArrayLike | None = None,
     masked: Literal["zero", "carry"] = "zero",
     axis: int = -1,
-    **episodes: Unpack[Episodes],
+    **ends: Unpack[Ends],
 ) -> Array:
     """Retrace(λ) and its relatives: targets for the values of actions that were taken.
 
@@ -422,7 +429,7 @@ def retrace(
         log_c = {"tree-backup": log_pi, "harutyunyan": 0.0}.get(kind, log_rhos)
         c = np.exp(_like(0.0 if log_c is None else log_c, rewards, axis))
         c = np.minimum(1, c) if kind == "retrace" else c
-        for t, n, k, end, valid in _backwards(r, q, axis, expected_next_q, **episodes):
+        for t, n, k, end, valid in _backwards(r, q, axis, expected_next_q, **ends):
             G = r[t] + γ[t] * (n + np.where(k, λ[t] * c_next * G_less_Q, 0))
             G_less_Q = np.where(valid, G - q[t], np.where(end, 0, G_less_Q))
             c_next = np.where(valid, c[t], c_next)
@@ -440,7 +447,7 @@ def q_lambda(
     lam: ArrayLike,
     masked: Literal["zero", "carry"] = "zero",
     axis: int = -1,
-    **episodes: Unpack[Episodes],
+    **ends: Unpack[Ends],
 ) -> Array:
     """Q(λ): the λ-return of the greedy policy's values.
 
@@ -461,7 +468,7 @@ def q_lambda(
     targets = np.empty_like(r)
     G = np.zeros(r.shape[1:])
     with np.errstate(all="ignore"):
-        for t, n, k, end, valid in _backwards(r, None, axis, next_q_max, **episodes):
+        for t, n, k, end, valid in _backwards(r, None, axis, next_q_max, **ends):
             G = np.where(end, 0, G)
             mixture = np.where(k & (greedy[t] != 0), (1 - λ[t]) * n + λ[t] * G, n)
             G = np.where(valid, r[t] + γ[t] * mixture, G)
@@ -517,7 +524,7 @@ def n_step_returns(
     gamma: ArrayLike,
     n: int,
     axis: int = -1,
-    **episodes: Unpack[Episodes],
+    **ends: Unpack[Ends],
 ) -> Array:
     """The sum of n discounted rewards, and the value of what follows them.
 
@@ -532,7 +539,7 @@ def n_step_returns(
     returns = np.empty_like(r)
     G = [np.zeros(r.shape[1:])] * n
     with np.errstate(all="ignore"):
-        for t, value, k, _, valid in _backwards(r, None, axis, next_values, **episodes):
+        for t, value, k, _, valid in _backwards(r, None, axis, next_values, **ends):
             one = r[t] + γ[t] * value
             more = [np.where(k, r[t] + γ[t] * x, one) for x in G[:-1]]
             G = [np.where(valid, new, old) for new, old in zip([one, *more], G, strict=True)]

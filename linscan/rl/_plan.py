@@ -106,7 +106,7 @@ class EstimatorPlan(NamedTuple):
         """
         out = None if call.out is None else self._check_out(given)
         wrap, block, operands = self.wrap, self.block, self.blank.copy()
-        fields = call if call.own is None else flat(call)
+        fields = flat(call)
         for field in self.numbers:
             number: Any = fields[1 + field]
             if type(number) is int:
@@ -119,7 +119,7 @@ class EstimatorPlan(NamedTuple):
             if copy is not None:
                 x = _arrays.expanded(x, copy)
             operands[field] = x.reshape(view)
-        if fields is not call:
+        if call.own is not None:
             for field in self.options:
                 operands[field] = fields[1 + field]
             operands[OWN:] = [tuple(operands[OWN:])]
@@ -212,7 +212,7 @@ _patterns: dict[tuple[type, ...], Pattern] = {}
 
 def _look(call: Call) -> tuple[Any, list[Any]]:
     """What a plan may depend on, and the arrays, in NumPy where that takes no copy."""
-    fields = call if call.own is None else flat(call)
+    fields = flat(call)
     types = tuple(map(type, fields))
     pattern = _patterns.get(types)
     if pattern is None:
@@ -233,7 +233,10 @@ def _look(call: Call) -> tuple[Any, list[Any]]:
 
 def flat(call: Call) -> tuple[Any, ...]:
     """The fields of a call, with what the estimator alone has right after the other operands."""
-    return (*call[: 1 + OWN], *(call.own or ()), *call[1 + OWN : -1])
+    if call.own is None:
+        return call
+    fields: tuple[Any, ...] = call
+    return (*fields[: 1 + OWN], *call.own, *fields[1 + OWN : -1])
 
 
 def _plan(call: Call) -> EstimatorPlan:
@@ -242,12 +245,11 @@ def _plan(call: Call) -> EstimatorPlan:
     axis = check_axis(call.axis, len(shape), "rewards")
     dtype = promoted(call)
 
-    given: list[tuple[str, Role, Any]] = [
-        (name, role_of(name), getattr(call, name)) for name in EstimatorInputs._fields[:OWN]
-    ]
-    given += [
-        (own.name, own.role, x) for own, x in zip(call.estimator.own, call.own or (), strict=True)
-    ]
+    given: list[tuple[str, Role, Any]] = []
+    for name in EstimatorInputs._fields[:OWN]:
+        given.append((name, role_of(name), getattr(call, name)))
+    for own, x in zip(call.estimator.own, call.own or (), strict=True):
+        given.append((own.name, own.role, x))
     operands = {
         field: operand(with_time(x, len(shape), axis) if name == "last_values" else x, len(shape))
         for field, (name, role, x) in enumerate(given)

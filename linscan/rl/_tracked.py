@@ -49,15 +49,12 @@ def estimate_tracked(call: Call) -> tuple[Any, ...]:
     dtype = promoted(call)
     block = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
     problem = problem_of(call, axis, block, dtype)
-    fields = EstimatorInputs._fields[:-1]
     own = call.with_own(lambda own, x: _operand(own.name, own.role, x, shape, axis, dtype)).own
-    inputs = EstimatorInputs(
-        *[
-            _operand(name, role_of(name), getattr(call, name), shape, axis, dtype)
-            for name in fields
-        ],
-        own or (),
-    )
+    operands = [
+        _operand(name, role_of(name), getattr(call, name), shape, axis, dtype)
+        for name in EstimatorInputs._fields[:-1]
+    ]
+    inputs = EstimatorInputs._make([*operands, own or ()])
     composed = compose(call.estimator, problem, call.backend, inputs)
     results = tuple([x.reshape(shape) for x in composed])
     if given.out is None:

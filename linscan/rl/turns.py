@@ -13,33 +13,35 @@ from linscan.rl.gae import GAE
 
 
 def _compose(i: EstimatorInputs, trace: Trace) -> tuple[Any, ...]:
-    xp, (ids, gamma_turn, lam_turn, variant) = trace.xp, i.own
-    decay, ends = i.gamma * trace.going_on(i.lam), trace.ends
+    decay = i.gamma * trace.going_on(i.lam)
     delta = i.rewards + i.gamma * trace.next_values - i.values
+    if i.own[-1] == "token":
+        advantages = trace.scan(decay, delta)
+    else:
+        advantages = _with_turns(i, trace, decay, delta)
+    return trace.valid(advantages), trace.valid(advantages + i.values)
+
+
+def _with_turns(i: EstimatorInputs, trace: Trace, decay: Any, delta: Any) -> Any:
+    """The advantages of the other variants."""
+    xp, (ids, gamma_turn, lam_turn, variant) = trace.xp, i.own
+    ids = xp.broadcast_to(xp.astype(ids, xp.float64), i.rewards.shape)
+    last = trace.ends | (trace.following(ids) != ids)
 
     def over(turns: Trace, rewards: Any) -> Any:
         """The advantages of turns, each of which has its rewards and its value at one step."""
         b = rewards + gamma_turn * turns.next_values - i.values
         return turns.scan(gamma_turn * turns.going_on(lam_turn), b)
 
-    if variant != "token":
-        ids = xp.broadcast_to(xp.astype(ids, xp.float64), i.rewards.shape)
-        last = ends | (trace.following(ids) != ids)
-    if variant == "token":
-        advantages = trace.scan(decay, delta)
-    elif variant == "end":
-        turns = over(trace.only(last), i.rewards)
-        advantages = trace.scan(decay, xp.where(last, turns, delta), last)
-    else:
-        is_last = xp.where(last, 1.0, xp.zeros_like(i.rewards))
-        first = trace.only(trace.preceding(is_last, 1.0) > 0.5)
-        turns = over(first, trace.scan(1.0, i.rewards, last))
-        if variant == "turn":
-            advantages = trace.held(turns, first.inputs.mask)
-        else:
-            join = delta + xp.where(ends, 0.0, decay * trace.following(turns))
-            advantages = trace.scan(decay, xp.where(last, join, delta), last)
-    return trace.valid(advantages), trace.valid(advantages + i.values)
+    if variant == "end":
+        return trace.scan(decay, xp.where(last, over(trace.only(last), i.rewards), delta), last)
+    is_last = xp.where(last, 1.0, xp.zeros_like(i.rewards))
+    first = trace.only(trace.preceding(is_last, 1.0) > 0.5)
+    turns = over(first, trace.scan(1.0, i.rewards, last))
+    if variant == "turn":
+        return trace.held(turns, first.inputs.mask)
+    join = delta + xp.where(trace.ends, 0.0, decay * trace.following(turns))
+    return trace.scan(decay, xp.where(last, join, delta), last)
 
 
 ESTIMATOR = Estimator(
