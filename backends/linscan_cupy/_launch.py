@@ -66,9 +66,7 @@ class Tiling(NamedTuple):
         return {1: "column per thread", THREADS: "row per block"}.get(self.group, "rows per block")
 
 
-def tiling(
-    dtype: str, rows: int, time: int, side_by_side: bool, chunk_size: int | None
-) -> Tiling:
+def tiling(dtype: str, rows: int, time: int, side_by_side: bool, chunk_size: int | None) -> Tiling:
     """The table.  ``side_by_side``: the rows are neighbours in memory, not the steps."""
     steps = steps_per_thread(dtype)
     if side_by_side or time <= steps:
@@ -124,9 +122,7 @@ class Operand(NamedTuple):
 def side_by_side(operands: Sequence[Operand], size: tuple[int, int, int]) -> bool:
     """Whether rows are nearer to each other in memory than steps, in most full operands."""
     axis = 2 if size[2] > 1 else 0
-    votes = [
-        abs(x.by(axis)) < abs(x.by(1)) for x in operands if x.by(1) and (x.by(0) or x.by(2))
-    ]
+    votes = [abs(x.by(axis)) < abs(x.by(1)) for x in operands if x.by(1) and (x.by(0) or x.by(2))]
     return 2 * sum(votes) > len(votes)
 
 
@@ -220,7 +216,8 @@ class Launches:
             if len(self._made) >= 1024:
                 self._made.clear()
             operands = [
-                Operand(*how, tuple(x.shape), cuda.where(x)[1]) for *how, x in arrays
+                Operand(word, size, stepped, tuple(x.shape), cuda.where(x)[1])
+                for word, size, stepped, x in arrays
             ]
             launch = self._made[tuple(key)] = make(operands)
         launch(addresses, numbers, model)

@@ -192,19 +192,20 @@ def every_layout(engine: Engine, x: Any) -> Iterator[tuple[str, Any]]:
     """``x`` in memory of many kinds; what surrounds it is NaN."""
     xp, rank = engine.xp, x.ndim
     order = tuple(range(rank))[::-1]
-    if engine.library == "numpy":
-        yield "transposed", np.array(x.transpose(order), order="C").transpose(order)
+    if engine.library == "torch":
+        yield "transposed", x.permute(order).contiguous().permute(order)
+    else:
+        yield "transposed", xp.array(x.transpose(order), order="C").transpose(order)
         backwards = (slice(None, None, -1),) * rank
         yield "backwards", x[backwards].copy()[backwards]
+    if engine.library == "numpy":
         memory = np.zeros(x.nbytes + 1, np.uint8)
         odd = np.ndarray(x.shape, x.dtype, buffer=memory, offset=1)
-        odd[...] = x
-        yield "misaligned", odd
     else:
-        yield "transposed", x.permute(order).contiguous().permute(order)
-        odd = xp.empty(x.numel() + 1, dtype=x.dtype, device=x.device)[1:].reshape(x.shape)
-        odd[...] = x
-        yield "misaligned", odd
+        size = int(np.prod(x.shape)) + 1
+        odd = engine.array(np.zeros(size), engine.dtype_of(x))[1:].reshape(x.shape)
+    odd[...] = x
+    yield "misaligned", odd
     surroundings = False if "bool" in str(x.dtype) else float("nan")
     for name, step in (("inside", 1), ("every third", 3)):
         shape = tuple(step * n + 2 for n in x.shape)
@@ -326,7 +327,7 @@ def test_results_are_fresh_and_contiguous(engine: Engine) -> None:
     p = problem((5, 64), "full", initial=True)
     a, b, initial, _ = operands(engine, p)
     x, final = engine.scan(a, b, initial, return_final=True)
-    flag = x.flags.c_contiguous if engine.library == "numpy" else x.is_contiguous()
+    flag = x.is_contiguous() if engine.library == "torch" else x.flags.c_contiguous
     assert flag
     before = engine.numpy(final).copy()
     for y in (x, a, b, initial):

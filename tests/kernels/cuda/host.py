@@ -135,12 +135,14 @@ class HostBackend(CupyBackend):
         return _host.is_cpu_array(x)
 
     def scan(self, problem: Any, a: Any, b: Any, initial: Any, reset: Any, out: Any) -> Any:
-        fitting = aligned(out)
-        x, final = super().scan(problem, *map(aligned, (a, b, initial, reset)), fitting)
-        if fitting is not out:
-            out[...] = x
-            x = out
-        return x, final
+        target = _host.view(out)
+        operands = (aligned(_host.view(x)) for x in (a, b, initial, reset))
+        fitting = aligned(target)
+        x, final = super().scan(problem, *operands, fitting)
+        if fitting is not target:
+            target[...] = x
+        x, final = (None if y is None else _host.like(y, b, problem.dtype) for y in (x, final))
+        return x if out is None else out, final
 
     def _device(self) -> Cuda:
         return HOST

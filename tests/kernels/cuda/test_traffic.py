@@ -53,7 +53,9 @@ def test_gae_reads_and_writes_once(engine: Engine, regime: str) -> None:
         (20, {"next_values": x}),
     ]
     for size, given in calls:
-        counted = moved(lambda given=given: engine.gae(x, x, gamma=0.9, lam=0.9, axis=axis, **given))
+        counted = moved(
+            lambda given=given: engine.gae(x, x, gamma=0.9, lam=0.9, axis=axis, **given)
+        )
         assert counted.loaded + counted.stored == n * size
         explained = linscan.explain(
             linscan.gae, x, x, gamma=0.9, lam=0.9, axis=axis, backend=engine.backend, **given
