@@ -2,11 +2,18 @@
 
 ``LOAD(operands, place, ...)`` reads what a tile needs, as it is stored; ``PREPARE(raw, ...)`` makes
 multipliers and inputs of it, in the order of the scan; ``FINISH(results, place, x, ...)`` writes.
-Loads come a tile early, so that memory is busy while the tile before is scanned.
+Loads come a tile early, so that memory is busy while the tile before is scanned.  What a tile hands
+on to the next, besides the state, is what ``PREPARE`` returns last, and at first what
+``START(operands, ...)`` returns.
 
 A program does one chunk of time: all of it, unless there are few rows.  Then the chunks' totals
-(``products`` and ``sums``) are found first, with nothing else written; they are the multipliers and
-inputs of a scan over chunks, by these same kernels; and its ``states`` are where each chunk starts.
+(``products``, ``sums`` and ``cuts``) are found first, with nothing else written; they are the
+multipliers, inputs and resets of a scan over chunks, by these same kernels; and its ``states`` are
+where each chunk starts.
+
+A product of a chunk that overflows or vanishes is kept finite and nonzero: times a zero state it is
+zero, and times an infinite one infinite, as in the loop.  Times a tiny state it may differ from the
+loop; and after a chunk with an infinite multiplier there may be NaN where the loop is infinite.
 """
 
 # mypy: ignore-errors
@@ -20,8 +27,10 @@ import triton.language as tl
 from linscan_triton._tile import (
     advance,
     any_lane,
+    any_step,
     bounded,
     choose,
+    flaw,
     load,
     one,
     one_by_one,
@@ -30,8 +39,8 @@ from linscan_triton._tile import (
     state_place,
     steps_in_order,
     tile_place,
+    times,
     total,
-    vanish,
     write,
     zeros,
 )
@@ -86,6 +95,7 @@ def rows(
     final,
     products,
     sums,
+    cuts,
     states,
     real: tl.float64,
     imaginary: tl.float64,
@@ -100,6 +110,7 @@ def rows(
     REVERSE: tl.constexpr,
     COMPLEX: tl.constexpr,
     ACC: tl.constexpr,
+    START: tl.constexpr,
     LOAD: tl.constexpr,
     PREPARE: tl.constexpr,
     FINISH: tl.constexpr,
@@ -130,7 +141,15 @@ def rows(
         )
     else:
         product = one(LANES, COMPLEX, ACC)
-        poison = tl.zeros([LANES, 1], ACC)
+        flaws = tl.zeros([LANES, 1], ACC)
+        crossed = tl.zeros([LANES, 1], tl.int1)
+    before = tl.cast(tile, tl.int64) * STEPS - 1
+    if REVERSE:
+        before += STEPS + 1
+    handed = START(
+        operands, real, imaginary, _step_place(plane, lane, lanes, before, time),
+        LANES, KIND, COMPLEX, ACC,
+    )  # fmt: skip
     place = tile_place(plane, lane, lanes, tile, time, STEPS, V, REVERSE)
     raw = LOAD(operands, place, LANES, V, 1, KIND, COMPLEX)
     for k in range(count):
@@ -141,28 +160,33 @@ def rows(
         tile = tl.where(more, tile + ahead, tile)
         place = tile_place(plane, lane, tl.where(more, lanes, 0), tile, time, STEPS, V, REVERSE)
         raw = LOAD(operands, place, LANES, V, 1, KIND, COMPLEX)
-        a, b, cut, kept = PREPARE(
-            now, real, imaginary, step, first, time, LANES, KIND, REVERSE, COMPLEX, ACC
+        a, b, cut, kept, next_handed = PREPARE(
+            now, raw, handed, step, first, time, KIND, REVERSE, COMPLEX, ACC
         )
         x, after, so_far, doubtful = scan_tile(a, b, state, len(cut) == 1)
         if any_lane(doubtful):
             now = LOAD(operands, here, LANES, V, 1, KIND, COMPLEX)
-            a, b, cut, kept = PREPARE(
-                now, real, imaginary, step, first, time, LANES, KIND, REVERSE, COMPLEX, ACC
+            a, b, cut, kept, _ = PREPARE(
+                now, raw, handed, step, first, time, KIND, REVERSE, COMPLEX, ACC
             )
-            exact, last = one_by_one(a, b, cut, state)
+            exact, last = one_by_one(a, b, cut, (step >= 0) & (step < time), state)
             x = choose(doubtful, exact, x)
             after = choose(doubtful, last, after)
         state = after
+        handed = next_handed
         if products is None:
             FINISH(results, here, x, kept, LANES, V, 1, REVERSE)
         else:
-            product, poison = total(product, poison, a, so_far)
+            product, flaws = total(product, flaws, a, so_far)
+            if len(cut) == 1:
+                crossed = crossed | any_step(cut[0])
 
     if products is not None:
         at = chunk_place(plane, lane, lanes, chunk, chunks, REVERSE)
         write(products, at, product, LANES, 1, 1, False)
         write(sums, at, state, LANES, 1, 1, False)
+        if cuts is not None:
+            write(cuts, at, (crossed,), LANES, 1, 1, False)
     if final is not None:
         at = state_place(plane, lane, tl.where(chunk == chunks - 1, lanes, 0))
         write(final, at, state, LANES, 1, 1, False)
@@ -176,6 +200,7 @@ def columns(
     final,
     products,
     sums,
+    cuts,
     states,
     real: tl.float64,
     imaginary: tl.float64,
@@ -190,6 +215,7 @@ def columns(
     REVERSE: tl.constexpr,
     COMPLEX: tl.constexpr,
     ACC: tl.constexpr,
+    START: tl.constexpr,
     LOAD: tl.constexpr,
     PREPARE: tl.constexpr,
     FINISH: tl.constexpr,
@@ -214,15 +240,19 @@ def columns(
     if initial is not None:
         first = -1
 
-    zero = zeros(LANES, COMPLEX, ACC)
-    state = zero
+    state = zeros(LANES, COMPLEX, ACC)
     if products is None:
         state = _start(
             initial, states, plane, lane, lanes, chunk, chunks, LANES, REVERSE, COMPLEX, ACC
         )
     else:
         product = one(LANES, COMPLEX, ACC)
-        poison = tl.zeros([LANES, 1], ACC)
+        flaws = tl.zeros([LANES, 1], ACC)
+        crossed = tl.zeros([LANES, 1], tl.int1)
+    handed = START(
+        operands, real, imaginary, _step_place(plane, lane, lanes, step - ahead, time),
+        LANES, KIND, COMPLEX, ACC,
+    )  # fmt: skip
     for _ in range(count):
         raws = ()
         for u in tl.static_range(STEPS):
@@ -231,24 +261,30 @@ def columns(
         for u in tl.static_range(STEPS):
             place = _step_place(plane, lane, lanes, step + ahead * u, time)
             here = tl.reshape(place[3], [1, 1])
-            a, b, cut, kept = PREPARE(
-                raws[u], real, imaginary, here, first, time, LANES, KIND, REVERSE, COMPLEX, ACC
+            a, b, cut, kept, handed = PREPARE(
+                raws[u], raws[u], handed, here, first, time, KIND, REVERSE, COMPLEX, ACC
             )
             after = advance(a, state, b)
             if len(cut) == 1:
                 after = choose(cut[0], b, after)
+            if COMPLEX:  # else 1 * x + 0 is x, infinite or not
+                after = choose((here >= 0) & (here < time), after, state)
             state = after
             if products is None:
                 FINISH(results, place, state, kept, LANES, 1, W, REVERSE)
             else:
-                product = advance(a, product, zero)
-                poison = poison + vanish(a)
+                product = times(a, product)
+                flaws = flaws + flaw(a)
+                if len(cut) == 1:
+                    crossed = crossed | cut[0]
         step = step + ahead * STEPS
 
     if products is not None:
         at = chunk_place(plane, lane, lanes, chunk, chunks, REVERSE)
-        write(products, at, bounded(product, poison), LANES, 1, 1, False)
+        write(products, at, bounded(product, flaws), LANES, 1, 1, False)
         write(sums, at, state, LANES, 1, 1, False)
+        if cuts is not None:
+            write(cuts, at, (crossed,), LANES, 1, 1, False)
     if final is not None:
         at = state_place(plane, lane, tl.where(chunk == chunks - 1, lanes, 0))
         write(final, at, state, LANES, 1, 1, False)

@@ -38,33 +38,50 @@ def load_scan(
 
 
 @triton.jit
-def prepare_scan(
-    raw,
+def start_scan(
+    operands,
     real,
     imaginary,
+    before,
+    LANES: tl.constexpr,
+    KIND: tl.constexpr,
+    COMPLEX: tl.constexpr,
+    ACC: tl.constexpr,
+):
+    """The multiplier if it is a number."""
+    if KIND == "scalar":
+        return number(real, imaginary, COMPLEX, ACC)
+    else:
+        return ()
+
+
+@triton.jit
+def prepare_scan(
+    raw,
+    later,
+    handed,
     step,
     first,
     time,
-    LANES: tl.constexpr,
     KIND: tl.constexpr,
     REVERSE: tl.constexpr,
     COMPLEX: tl.constexpr,
     ACC: tl.constexpr,
 ):
-    """``(a, b, cut, ())``: 1 and 0 at steps that do not exist, and 0 for multipliers never read."""
+    """``(a, b, cut, (), handed)``: 1 and 0 at steps that do not exist, and 0 for multipliers never read."""
     multiplier, inputs, cuts = raw
     b = ordered(inputs, REVERSE, ACC)
     if KIND == "scalar":
-        a = number(real, imaginary, COMPLEX, ACC)
+        a = handed
     else:
         a = ordered(multiplier, REVERSE, ACC)
     a = select(step != first, spread(a, b), 0.0)
     a = select((step >= 0) & (step < time), a, 1.0)
     if len(cuts) == 1:
         cut = in_order(cuts[0], REVERSE).to(tl.int1)
-        return select(cut == 0, a, 0.0), b, (cut,), ()
+        return select(cut == 0, a, 0.0), b, (cut,), (), handed
     else:
-        return a, b, (), ()
+        return a, b, (), (), handed
 
 
 @triton.jit

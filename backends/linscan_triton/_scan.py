@@ -13,7 +13,7 @@ from torch import Tensor
 from linscan._problem import ScanProblem
 from linscan_triton import interpreting
 from linscan_triton._kernels import columns, rows
-from linscan_triton._recurrence import finish_scan, load_scan, prepare_scan
+from linscan_triton._recurrence import finish_scan, load_scan, prepare_scan, start_scan
 from linscan_triton._regimes import Regime, Strides, power_of_two, regime, strides
 
 Way = tuple[int | None, int | None, int | None]
@@ -105,24 +105,28 @@ class Plan:
         )
         launch, operands = self._launch, (a, b, reset)
         if self.over_chunks is None:
-            launch(number, operands, (x,), initial, final, None, None, None)
+            launch(number, operands, (x,), initial, final, None, None, None, None)
             return
-        products, sums, states = chunks = self._per_chunk(given[1].device)
-        totals = [_states(y) for y in chunks]
-        launch(number, operands, (x,), initial, None, totals[0], totals[1], None)
+        totals = products, sums, cuts, states = self._per_chunk(given[1].device)
+        *found, starts = (None if y is None else _states(y) for y in totals)
+        launch(number, operands, (x,), initial, None, *found, None)
         start = given[4]
         if start is not None and self.regime.lane == 0:
             start = start.transpose(0, 2)
-        scan(self.over_chunks, products, sums, start, None, states)
-        launch(number, operands, (x,), initial, final, None, None, totals[2])
+        scan(self.over_chunks, products, sums, start, cuts, states)
+        launch(number, operands, (x,), initial, final, None, None, None, starts)
 
-    def _per_chunk(self, device: torch.device) -> list[Tensor]:
-        """A product, a sum and a state of every chunk, ``(planes, chunks, lanes)``."""
+    def _per_chunk(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+        """A product, a sum, a cut and a state of every chunk, ``(planes, chunks, lanes)``."""
         problem = self.over_chunks
         assert problem is not None
-        shape = 3, problem.outer, problem.inner, problem.time
-        memory = torch.empty(shape, dtype=getattr(torch, problem.dtype), device=device)
-        return [x.transpose(1, 2) for x in memory]
+        shape = problem.outer, problem.inner, problem.time
+        memory = torch.empty((3, *shape), dtype=getattr(torch, problem.dtype), device=device)
+        products, sums, states = memory.transpose(2, 3)
+        cuts = None
+        if problem.reset:
+            cuts = torch.empty(shape, dtype=torch.bool, device=device).transpose(1, 2)
+        return products, sums, cuts, states
 
     def _launch(self, number: complex, *operands: Any) -> None:
         kernel = KERNELS[self.regime.kernel][self.grid]
@@ -177,6 +181,7 @@ def make_plan(
             dtype=problem.accumulate,
             a="full",
             reverse=problem.reverse,
+            reset=problem.reset,
             initial=problem.initial,
         )
     return Plan(
@@ -192,6 +197,7 @@ def make_plan(
             "REVERSE": problem.reverse,
             "COMPLEX": parts == 2,
             "ACC": getattr(tl, REAL[problem.accumulate]),
+            "START": start_scan,
             "LOAD": load_scan,
             "PREPARE": prepare_scan,
             "FINISH": finish_scan,

@@ -7,8 +7,8 @@ in memory, in aligned vectors.  An operand that is not given is None.
 
 A number is a tuple of its parts: ``(x,)`` or ``(real, imaginary)``.  In memory order the tiles of
 parts are ``[LANES, STEPS / V, V]``; in the order of the scan they are ``[LANES, STEPS]``.
-Backwards the vectors of V steps descend, and the steps in each are flipped, which only renames registers: so
-both directions have wide accesses, cost the same, and scan forward.
+Backwards the vectors of V steps descend, and the steps in each are flipped, which only renames
+registers: so both directions have wide accesses, cost the same, and scan forward.
 """
 
 # mypy: ignore-errors
@@ -245,12 +245,21 @@ def advance(a, x, b):
 
 
 @triton.jit
-def vanish(x):
-    """0 where every part is finite, else NaN."""
+def times(x, y):
+    """``x * y``: a zero keeps its sign."""
     if len(x) == 2:
-        return x[0] * 0.0 + x[1] * 0.0
+        return x[0] * y[0] - x[1] * y[1], x[0] * y[1] + x[1] * y[0]
     else:
-        return x[0] * 0.0
+        return (x[0] * y[0],)
+
+
+@triton.jit
+def flaw(x):
+    """NaN where a multiplier is not finite, 1 where it is 0, else 0."""
+    if len(x) == 2:
+        return tl.where((x[0] == 0) & (x[1] == 0), 1.0, x[0] * 0.0 + x[1] * 0.0)
+    else:
+        return tl.where(x[0] == 0, 1.0, x[0] * 0.0)
 
 
 @triton.jit
@@ -362,15 +371,17 @@ def _plain_sum(x, y):
 
 
 @triton.jit
+def _rounded(h, low):
+    return tl.where((h != 0) & (low == low), h + low, h)
+
+
+@triton.jit
 def _product(h, low):
-    """``h + low``; where low is NaN because h is infinite, h."""
+    """``h + low``; but h where that is infinite, and low NaN, or zero of either sign."""
     if len(h) == 2:
-        return (
-            tl.where(low[0] == low[0], h[0] + low[0], h[0]),
-            tl.where(low[1] == low[1], h[1] + low[1], h[1]),
-        )
+        return _rounded(h[0], low[0]), _rounded(h[1], low[1])
     else:
-        return (tl.where(low[0] == low[0], h[0] + low[0], h[0]),)
+        return (_rounded(h[0], low[0]),)
 
 
 @triton.jit
@@ -408,10 +419,11 @@ def any_lane(mask):
 
 
 @triton.jit
-def one_by_one(a, b, cut, state):
+def one_by_one(a, b, cut, exists, state):
     """``(x, state after)`` of a tile by the recurrence as it is defined.
 
-    ``cut`` is ``()``, or a tuple of one mask: where true the past is selected away.
+    ``cut`` is ``()``, or a tuple of one mask: where true the past is selected away.  ``exists``,
+    ``[1, STEPS]``, says which steps there are.
     """
     i = tl.arange(0, b[0].shape[1])[None, :]
     x = b
@@ -420,42 +432,46 @@ def one_by_one(a, b, cut, state):
         after = advance(pick(a, k), state, here)
         if len(cut) == 1:
             after = choose(_at(cut[0].to(tl.int32), k) != 0, here, after)
-        state = after
+        state = choose(_at(exists.to(tl.int32), k) != 0, after, state)
         x = choose(i == k, state, x)
     return x, state
 
 
-@triton.jit
-def _bounded(x, poison):
-    """A product that overflowed, but not from an infinite multiplier, is finite and huge.
+# ---------------------------------------------------------------------------------------- totals
 
-    So it is zero times a zero state; and it is what it is, NaN or infinite, if ``poison`` is NaN.
-    """
+
+@triton.jit
+def _bounded(x, flaws):
     HUGE: tl.constexpr = 1.7976931348623157e308 if x.dtype == tl.float64 else 3.4028234663852886e38
     finite = tl.where(x == x, tl.minimum(tl.maximum(x, -HUGE), HUGE), 0.0)
-    return tl.where(poison == poison, finite, x)
+    return tl.where(flaws == flaws, finite, x)
 
 
 @triton.jit
-def bounded(x, poison):
-    """A product of multipliers whose overflow is finite, unless ``poison`` is NaN."""
-    if len(x) == 2:
-        return _bounded(x[0], poison), _bounded(x[1], poison)
-    else:
-        return (_bounded(x[0], poison),)
+def bounded(x, flaws):
+    """A product of multipliers that is infinite, NaN or zero only if one of them is.
 
-
-@triton.jit
-def total(product, poison, a, tile_product):
-    """``(product, poison)`` of a chunk after one more tile.
-
-    ``poison`` is NaN once a multiplier was not finite.
+    So one that overflows is zero times a zero state, and one that vanishes is infinite times an
+    infinite state.  (An infinite complex state soon is NaN by itself.)  ``flaws`` is a sum of
+    :func:`flaw`.
     """
-    _, found = _last(a)
-    last, _ = _last(tile_product)
-    poison = poison + found
-    if len(product) == 2:
-        zero = (product[0] * 0.0, product[1] * 0.0)
+    if len(x) == 2:
+        return _bounded(x[0], flaws), _bounded(x[1], flaws)
     else:
-        zero = (product[0] * 0.0,)
-    return bounded(advance(last, product, zero), poison), poison
+        TINY: tl.constexpr = 2.0**-1022 if x[0].dtype == tl.float64 else 2.0**-126
+        signed = tl.where(1.0 / x[0] < 0, -TINY, TINY)
+        return (tl.where((x[0] == 0) & (flaws == 0), signed, _bounded(x[0], flaws)),)
+
+
+@triton.jit
+def total(product, flaws, a, tile_product):
+    """``(product, flaws)`` of a chunk after one more tile."""
+    last, _ = _last(tile_product)
+    flaws = flaws + tl.sum(flaw(a), 1, keep_dims=True)
+    return bounded(times(last, product), flaws), flaws
+
+
+@triton.jit
+def any_step(mask):
+    """Whether a mask ``[LANES, STEPS]`` holds at any step, ``[LANES, 1]``."""
+    return tl.max(mask.to(tl.int32), 1, keep_dims=True) != 0
