@@ -44,7 +44,7 @@ def table(results: Sequence[Result], machine: dict[str, str], quick: bool) -> Ta
     found = {(result.rows, result.time, result.way): result.median for result in results}
     title = f"\nGAE, float32: seconds of a call. Here: {machine['device']}"
     rows = Table(title=title, title_justify="left")
-    rows.add_column("")
+    rows.add_column("", no_wrap=True)
     for shape in shapes(quick):
         name = "×".join(map(str, shape))
         headings = [f"{name} here", "speed"] if quick else [f"{name} published", "here", "speed"]
