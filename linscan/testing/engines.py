@@ -43,14 +43,16 @@ class Engine:
         """``x`` as a contiguous array of its own, of that dtype; None stays None."""
         if x is None:
             return None
-        if self.library == "numpy":
-            return np.array(x, dtype)
+        if self.library != "torch":
+            return self.xp.asarray(np.array(x, dtype))
         torch = self.xp
         given = torch.from_numpy(np.array(x))
         return given.to(device=self.device, dtype=None if dtype is None else getattr(torch, dtype))
 
     def numpy(self, x: Any) -> Array:
         """``x`` in NumPy; 16-bit numbers as float64, which holds them exactly."""
+        if self.library == "cupy":
+            x = self.xp.asnumpy(x)
         if isinstance(x, np.ndarray):
             return x.astype(np.float64) if x.dtype == np.float16 else x
         torch = self.xp
@@ -64,7 +66,7 @@ class Engine:
 
     def why_not(self, dtype: str) -> str | None:
         """None when the backend takes such arrays; it may decline 16-bit numbers and no others."""
-        if dtype == "bfloat16" and self.library == "numpy":
+        if dtype == "bfloat16" and self.library != "torch":
             return "NumPy has no bfloat16"
         backend = registry()[self.backend]
         assert not isinstance(backend, str)
@@ -121,3 +123,5 @@ def _places() -> Iterator[tuple[str, str]]:
         yield "torch", "cpu"
         if import_module("torch").cuda.is_available():
             yield "torch", "cuda"
+    if find_spec("cupy") is not None and import_module("cupy").is_available():
+        yield "cupy", "cuda"
