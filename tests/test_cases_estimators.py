@@ -141,10 +141,24 @@ def test_every_public_function_can_be_called(engine: Engine):
         "gae": engine.gae(r, r, gamma=1, lam=1),
         "discounted_returns": engine.discounted_returns(r, gamma=1),
         "td_lambda": engine.td_lambda(r, r, gamma=1, lam=1),
+        "vtrace": engine.estimate("vtrace", r, r, r, gamma=1),
+        "retrace": engine.estimate("retrace", r, r, r, r, gamma=1),
+        "q_lambda": engine.estimate("q_lambda", r, r, gamma=1, lam=1),
+        "upgo": engine.estimate("upgo", r, r),
+        "n_step_returns": engine.estimate("n_step_returns", r, r, gamma=1, n=2),
+        "eligibility_traces": engine.estimate("eligibility_traces", r, gamma=1, lam=1),
+        "turn_gae": engine.estimate(
+            *("turn_gae", r, r, engine.array([0, 1])), gamma=1, lam=1, gamma_turn=1, lam_turn=1
+        ),
+        "place_terminal_reward": linscan.place_terminal_reward(r > 0, 1.0),
+        "length_adaptive_lam": linscan.length_adaptive_lam(30),
+        "episodic_sum": linscan.episodic_sum(r, backend=engine.backend),
+        "position_ids": linscan.position_ids(r > 1),
         "whiten": linscan.whiten(r),
         "explain": linscan.explain(0.5, r, backend=engine.backend),
         "backends": linscan.backends(),
         "use_backend": linscan.use_backend(engine.backend),
+        "profile": linscan.profile(),
     }
     public = {name for name in vars(linscan) if not name.startswith("_") and name.islower()}
     functions = {name for name in public if callable(getattr(linscan, name))}

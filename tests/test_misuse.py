@@ -916,6 +916,417 @@ def test_numpy_has_no_bfloat16(xp: Any):
         gae(np, out_dtype=out_dtype)
 
 
+# ----------------------------------------------------------------------------- the other families
+
+TURNS = {"gamma": 1.0, "lam": 1.0, "gamma_turn": 1.0, "lam_turn": 1.0}
+
+
+def family(name: str, xp: Any, **changes: Any) -> Any:
+    x = xp.ones((2, 3))
+    given: dict[str, Any] = {
+        "vtrace": {"log_rhos": x, "rewards": x, "values": x, "gamma": 0.9},
+        "retrace": {
+            **{"rewards": x, "q_values": x, "expected_next_q": x, "log_rhos": x},
+            "gamma": 0.9,
+        },
+        "q_lambda": {"rewards": x, "next_q_max": x, "gamma": 0.9, "lam": 0.9},
+        "upgo": {"rewards": x, "values": x},
+        "n_step_returns": {"rewards": x, "next_values": x, "gamma": 0.9, "n": 2},
+        "eligibility_traces": {"x": x, "gamma": 0.9, "lam": 0.9},
+        "turn_gae": {"rewards": x, "values": x, "turn_ids": xp.asarray([0, 1, 1]), **TURNS},
+    }[name]
+    return getattr(linscan, name)(**{**given, **changes})
+
+
+FAMILIES = {
+    "vtrace": "rewards",
+    "retrace": "rewards",
+    "q_lambda": "rewards",
+    "upgo": "rewards",
+    "n_step_returns": "rewards",
+    "eligibility_traces": "x",
+    "turn_gae": "rewards",
+}
+"""What each calls its rewards."""
+
+
+@pytest.mark.parametrize("name", list(FAMILIES))
+@LIBRARIES
+@table(
+    ("rewards is None", lambda _: {"R": None}, TypeError, r"^R must be a .*NoneType"),
+    ("rewards has rank 0", lambda xp: {"R": xp.asarray(1.0)}, ValueError, r"^R has rank 0"),
+    ("rewards is complex", lambda xp: {"R": xp.ones(3) * 1j}, TypeError, r"^R has dtype .*complex"),
+    ("gamma is None", lambda _: {"gamma": None}, TypeError, r"^gamma must be a real number"),
+    ("gamma is too long", lambda xp: {"gamma": xp.ones(2)}, ValueError, r"^gamma has shape \(2,\)"),
+    ("axis is past the end", lambda _: {"axis": 2}, ValueError, r"^axis 2 is out of range: R has"),
+    ("check is misspelt", lambda _: {"check": "all"}, ValueError, r"^check must be one of"),
+    ("backend is unknown", lambda _: {"backend": "no"}, ValueError, r"^unknown backend 'no'"),
+    ("chunk_size is 0", lambda _: {"chunk_size": 0}, ValueError, r"^chunk_size must be at least 1"),
+    (
+        "out_dtype",
+        lambda _: {"out_dtype": "int8"},
+        TypeError,
+        r"^out_dtype must be a real floating",
+    ),
+    ("mask counts", lambda xp: {"mask": xp.asarray([0, 1, 2])}, ValueError, r"^mask must be 0 or"),
+    (
+        "mask of another library",
+        lambda xp: {"mask": other(xp).ones(3)},
+        TypeError,
+        r"^all arrays must be of one library .* mask is a ",
+    ),
+    ("lengths", lambda xp: {"lengths": xp.asarray([4, 1])}, ValueError, r"^lengths must be betw"),
+    ("cu_seqlens", lambda _: {"cu_seqlens": [0, 2]}, ValueError, r"^cu_seqlens must "),
+    (
+        "lengths and cu_seqlens",
+        lambda _: {"cu_seqlens": [0, 3], "lengths": [1, 1]},
+        ValueError,
+        r"^lengths and cu_seqlens exclude each other",
+    ),
+    (
+        "terminated has no time",
+        lambda xp: {"terminated": xp.ones((2, 1), dtype=xp.bool)},
+        ValueError,
+        r"^terminated has shape \(2, 1\), without the time axis of R",
+    ),
+    ("out is a number", lambda _: {"out": 1.0}, TypeError, r"^out must be "),
+    (
+        "an unknown keyword",
+        lambda _: {"dones": 1},
+        TypeError,
+        r"unexpected keyword argument 'dones",
+    ),
+)
+def test_every_family(misuse: Misuse, xp: Any, name: str):
+    own = FAMILIES[name]
+    given = {own if k == "R" else k: x for k, x in misuse.call(xp).items()}
+    message = misuse.message.replace("^R", f"^{own}").replace(" R", f" {own}")
+    check(misuse._replace(message=message), lambda: family(name, xp, **given))
+
+
+@LIBRARIES
+@table(
+    *(
+        (
+            f"{option} is {x!r}",
+            lambda xp, o=option, x=x: family("vtrace", xp, **{o: x}),
+            error,
+            text,
+        )
+        for option in ("rho_clip", "c_clip", "pg_rho_clip")
+        for x, error, text in (
+            (-1.0, ValueError, f"^{option} must be at least 0, not -1"),
+            (float("nan"), ValueError, f"^{option} must be at least 0, not nan"),
+            (None, TypeError, f"^{option} must be a real number or an array of them, not None"),
+            ("1", TypeError, f"^{option} must be a NumPy array"),
+        )
+    ),
+    (
+        "leak",
+        lambda xp: family("vtrace", xp, leak=1.5),
+        ValueError,
+        "^leak must be between 0 and 1",
+    ),
+    ("log_rhos", lambda xp: family("vtrace", xp, log_rhos=None), TypeError, "^log_rhos must be a"),
+    (
+        "log_rhos does not broadcast",
+        lambda xp: family("vtrace", xp, log_rhos=xp.ones(2)),
+        ValueError,
+        r"^log_rhos has shape \(2,\), which does not broadcast to \(2, 3\), the shape of rewards",
+    ),
+    (
+        "log_rhos is complex",
+        lambda xp: family("vtrace", xp, log_rhos=xp.ones(3) * 1j),
+        TypeError,
+        r"^log_rhos must be real numbers",
+    ),
+    (
+        "log_rhos is NaN",
+        lambda xp: family("vtrace", xp, log_rhos=xp.asarray([0, 0, float("nan")]), check="full"),
+        ValueError,
+        r"^log_rhos\[2\] is NaN",
+    ),
+    (
+        "values",
+        lambda xp: family("vtrace", xp, values=None),
+        ValueError,
+        "^values is None, and vtr",
+    ),
+    (
+        "out has two arrays",
+        lambda xp: family("vtrace", xp, out=(xp.ones((2, 3)), xp.ones((2, 3)))),
+        TypeError,
+        "^out must be a tuple of 3 arrays: vs, pg_advantages, errors",
+    ),
+    (
+        "out is log_rhos",
+        lambda xp: family(
+            "vtrace", xp, log_rhos=(x := xp.ones((2, 3))), out=(x, *xp.ones((2, 2, 3)))
+        ),
+        ValueError,
+        r"^out\[0\] \(vs\) shares memory with log_rhos",
+    ),
+    (
+        "truncated alone",
+        lambda xp: family("vtrace", xp, truncated=no(xp)),
+        ValueError,
+        "^a truncated step bootstraps from the value of its final observation, which is not given",
+    ),
+    (
+        "truncated alone, to UPGO",
+        lambda xp: family("upgo", xp, truncated=no(xp)),
+        ValueError,
+        "^a truncated step bootstraps from the value of its final observation, which is not given",
+    ),
+    ("rhos", lambda xp: family("upgo", xp, rhos=xp.ones(2)), ValueError, r"^rhos has shape \(2,\)"),
+    ("kind", lambda xp: family("retrace", xp, kind="q"), ValueError, "^kind must be one of 'retr"),
+    ("kind is a list", lambda xp: family("retrace", xp, kind=[]), ValueError, "^kind must be one"),
+    (
+        "no log_rhos",
+        lambda xp: family("retrace", xp, log_rhos=None),
+        ValueError,
+        "^log_rhos is None, and kind='retrace' needs it",
+    ),
+    (
+        "no log_pi",
+        lambda xp: family("retrace", xp, kind="tree-backup"),
+        ValueError,
+        "^kind='tree-backup' needs log_pi=",
+    ),
+    (
+        "log_pi to another kind",
+        lambda xp: family("retrace", xp, log_pi=xp.ones(3)),
+        ValueError,
+        "^log_pi is read by kind='tree-backup' alone, and kind is 'retrace'",
+    ),
+    (
+        "q_values with a step too many",
+        lambda xp: family("retrace", xp, q_values=xp.ones((2, 4))),
+        ValueError,
+        r"^q_values has shape \(2, 4\), but rewards has shape \(2, 3\)",
+    ),
+    (
+        "q_values",
+        lambda xp: family("retrace", xp, q_values=None),
+        ValueError,
+        "^q_values is None, a",
+    ),
+    (
+        "expected_next_q",
+        lambda xp: family("retrace", xp, expected_next_q=None),
+        ValueError,
+        "^expected_next_q is None, and retrace needs it",
+    ),
+    (
+        "expected_next_q is NaN",
+        lambda xp: family(
+            "retrace", xp, expected_next_q=xp.ones((2, 3)) * float("nan"), check="full"
+        ),
+        ValueError,
+        r"^expected_next_q\[0, 0\] is NaN",
+    ),
+    (
+        "next_q_max of another library",
+        lambda xp: family("q_lambda", xp, next_q_max=other(xp).ones((2, 3))),
+        TypeError,
+        "one library .* next_q_max is a ",
+    ),
+    (
+        "no greedy_next",
+        lambda xp: family("q_lambda", xp, kind="watkins"),
+        ValueError,
+        "^kind='watkins' needs greedy_next=",
+    ),
+    (
+        "greedy_next to Peng",
+        lambda xp: family("q_lambda", xp, greedy_next=no(xp)),
+        ValueError,
+        "^greedy_next is read by kind='watkins' alone",
+    ),
+    (
+        "greedy_next counts",
+        lambda xp: family("q_lambda", xp, kind="watkins", greedy_next=xp.asarray([0, 1, 2])),
+        ValueError,
+        r"^greedy_next must be 0 or 1 everywhere, but greedy_next\[2\] is 2",
+    ),
+    (
+        "n is 0",
+        lambda xp: family("n_step_returns", xp, n=0),
+        ValueError,
+        "^n must be at least 1, no",
+    ),
+    (
+        "n is a float",
+        lambda xp: family("n_step_returns", xp, n=1.0),
+        TypeError,
+        "^n must be an int",
+    ),
+    (
+        "n is a bool",
+        lambda xp: family("n_step_returns", xp, n=True),
+        TypeError,
+        "^n must be an inte",
+    ),
+    (
+        "n is None",
+        lambda xp: family("n_step_returns", xp, n=None),
+        TypeError,
+        "^n must be an integ",
+    ),
+    (
+        "turn_ids are floats",
+        lambda xp: family("turn_gae", xp, turn_ids=xp.ones(3)),
+        TypeError,
+        "^turn_ids must be integers, not ",
+    ),
+    ("turn_ids", lambda xp: family("turn_gae", xp, turn_ids=None), TypeError, "^turn_ids must be "),
+    (
+        "turn_ids has no time",
+        lambda xp: family("turn_gae", xp, turn_ids=xp.asarray([[1], [2]])),
+        ValueError,
+        r"^turn_ids has shape \(2, 1\), without the time axis",
+    ),
+    (
+        "variant",
+        lambda xp: family("turn_gae", xp, variant="x"),
+        ValueError,
+        "^variant must be one of",
+    ),
+    (
+        "lam_turn",
+        lambda xp: family("turn_gae", xp, lam_turn=None),
+        TypeError,
+        "^lam_turn must be a r",
+    ),
+)
+def test_one_family(misuse: Misuse, xp: Any):
+    refused(misuse, xp)
+
+
+@LIBRARIES
+@table(
+    (
+        "last_done has time",
+        lambda xp: linscan.flags.from_episode_starts(no(xp), no(xp)),
+        ValueError,
+        r"^last_done has shape \(2, 3\), which does not broadcast to \(2,\)",
+    ),
+    (
+        "last_done counts",
+        lambda xp: linscan.flags.from_episode_starts(no(xp), 2),
+        ValueError,
+        "^last_done must be 0 or 1 everywhere, but last_done is 2",
+    ),
+    (
+        "starts counts",
+        lambda xp: linscan.flags.from_episode_starts(xp.asarray([0, 2]), 1),
+        ValueError,
+        r"^starts must be 0 or 1 everywhere, but starts\[1\] is 2",
+    ),
+    (
+        "starts",
+        lambda _: linscan.flags.from_episode_starts(None, 1),
+        TypeError,
+        "^starts must be a ",
+    ),
+    ("arrived", lambda _: linscan.flags.from_arrival(1.0), TypeError, "^arrived must be a "),
+    (
+        "arrived has rank 0",
+        lambda xp: linscan.flags.from_arrival(xp.asarray(1.0)),
+        ValueError,
+        "^arrived has rank 0",
+    ),
+    (
+        "last of another library",
+        lambda xp: linscan.flags.from_arrival(xp.ones(3), other(xp).ones(1)),
+        TypeError,
+        "one library .* last is a ",
+    ),
+    (
+        "axis",
+        lambda xp: linscan.flags.from_arrival(xp.ones(3), axis=1),
+        ValueError,
+        "^axis 1 is out",
+    ),
+    (
+        "score has time",
+        lambda xp: linscan.place_terminal_reward(no(xp), xp.ones((2, 3))),
+        ValueError,
+        r"^score has shape \(2, 3\), which does not broadcast to \(2,\)",
+    ),
+    (
+        "score is complex",
+        lambda xp: linscan.place_terminal_reward(no(xp), xp.ones(2) * 1j),
+        TypeError,
+        "^score must be real",
+    ),
+    (
+        "score is None",
+        lambda xp: linscan.place_terminal_reward(no(xp), None),
+        TypeError,
+        "^score mu",
+    ),
+    (
+        "mask",
+        lambda xp: linscan.place_terminal_reward(xp.ones(2) * 2, 1),
+        ValueError,
+        "^mask must be",
+    ),
+    (
+        "alpha",
+        lambda _: linscan.length_adaptive_lam(9, alpha=0),
+        ValueError,
+        "^alpha must be a finit",
+    ),
+    ("no lengths", lambda _: linscan.length_adaptive_lam(None), TypeError, "^lengths must be a "),
+    (
+        "lengths are complex",
+        lambda xp: linscan.length_adaptive_lam(xp.ones(2) * 1j),
+        TypeError,
+        "^lengths must be real",
+    ),
+    (
+        "starts of sums",
+        lambda xp: linscan.episodic_sum(xp.ones(3), xp.ones(2)),
+        ValueError,
+        r"^starts has shape \(2,\), which does not broadcast to \(3,\), the shape of x",
+    ),
+    (
+        "starts of sums count",
+        lambda xp: linscan.episodic_sum(xp.ones(3), xp.asarray([0, 1, 2])),
+        ValueError,
+        r"^starts must be 0 or 1 everywhere, but starts\[2\] is 2",
+    ),
+    (
+        "nothing",
+        lambda _: linscan.position_ids(),
+        TypeError,
+        "^position_ids takes either starts or c",
+    ),
+    ("a row", lambda xp: linscan.position_ids(xp.asarray(True)), ValueError, "^starts has rank 0"),
+    (
+        "offsets that fall",
+        lambda _: linscan.position_ids(cu_seqlens=[0, 3, 2]),
+        ValueError,
+        "^cu_seqlens must ",
+    ),
+    (
+        "offsets in two rows",
+        lambda xp: linscan.position_ids(cu_seqlens=xp.asarray([[0, 1]])),
+        ValueError,
+        "^cu_seqlens must be one-dimensional",
+    ),
+    (
+        "offsets that are floats",
+        lambda xp: linscan.position_ids(cu_seqlens=xp.asarray([0.0, 1.0])),
+        TypeError,
+        "^cu_seqlens must be integers",
+    ),
+)
+def test_flags_rewards_and_positions(misuse: Misuse, xp: Any):
+    refused(misuse, xp)
+
+
 # ------------------------------------------------------------------------------------------ whiten
 
 
@@ -1017,7 +1428,7 @@ def test_whiten(misuse: Misuse, xp: Any):
         "a function without a backend",
         lambda xp: linscan.explain(linscan.whiten, xp.ones(3)),
         TypeError,
-        r"^explain knows scan, gae, discounted_returns, td_lambda, not .*whiten",
+        r"^explain knows scan, gae, discounted_returns, td_lambda, .*turn_gae, not .*whiten",
     ),
     ("a alone", lambda xp: linscan.explain(xp.ones(3)), TypeError, r"missing .* 'b'"),
     (

@@ -9,6 +9,8 @@ from linscan._check import (
     Check,
     binary,
     check_axis,
+    check_broadcast,
+    check_same_place,
     integer,
     looks_at_data,
 )
@@ -54,6 +56,11 @@ def episodic_sum(
     array([1., 3., 3., 7.])
     """
     x = _arrays.as_array("x", x)
+    if starts is not None:
+        starts = _arrays.as_array("starts", starts)
+        check_same_place(x=x, starts=starts)
+        check_broadcast("starts", starts, tuple(x.shape), "x")
+        starts = binary("starts", starts, looks_at_data(check, starts))
     return scan(
         1.0,
         x,
@@ -109,7 +116,9 @@ def position_ids(starts: Any = None, *, cu_seqlens: Any = None, axis: int = -1) 
                 f"cu_seqlens must be one-dimensional and hold n + 1 offsets, but has shape "
                 f"{tuple(offsets.shape)}"
             )
-        time = max(integer("cu_seqlens[-1]", offsets[-1].item()), 0)
+        if not _arrays.dtype_name(offsets).removeprefix("u").startswith("int"):
+            raise TypeError(f"cu_seqlens must be integers, not {offsets.dtype}")
+        time = max(int(offsets[-1]), 0)
         parts = segments(offsets, time, "the sequence", offsets, True)
         starts, axis = _arrays.along(0, parts.first, (time,), offsets), 0
     xp = _arrays.namespace(starts)
