@@ -341,7 +341,8 @@ def test_sums_and_positions_in_packed_sequences(engine: Engine):
 def test_one_plan_for_each_option() -> None:
     """Options are part of a call's signature, whatever kind of integer they are."""
     r, n = np.ones(4), np.full(4, 8.0)
-    for steps in (1, np.int64(2), 3, np.int32(1), np.int64(3)):
+    integers: list[Any] = [1, np.int64(2), 3, np.int32(1), np.int64(3)]
+    for steps in integers:
         got = linscan.n_step_returns(r, n, gamma=0.5, n=steps)
         assert got[0] == [0, 5, 3.5, 2.75][int(steps)]
     given = {"turn_ids": [0, 0, 1, 1], "gamma": 1, "lam": 1, "gamma_turn": 0.5, "lam_turn": 1}
