@@ -57,11 +57,19 @@ def _no_device() -> str | None:
     )
 
 
+def _prepare(problem: EstimatorProblem) -> Fused | str:
+    from linscan_triton import _estimators
+
+    return _estimators.prepare(problem)
+
+
 class TritonBackend:
     """Scans at the speed of memory on GPUs.  triton is imported by the first call of ``scan``."""
 
     name = "triton"
-    fused: Mapping[str, Callable[[EstimatorProblem], Fused | str]] = MappingProxyType({})
+    fused: Mapping[str, Callable[[EstimatorProblem], Fused | str]] = MappingProxyType(
+        dict.fromkeys(("gae", "discounted_returns", "td_lambda"), _prepare)
+    )
 
     @property
     def rank(self) -> int:
@@ -86,7 +94,9 @@ class TritonBackend:
     def explain(self, problem: ScanProblem | EstimatorProblem) -> Kernel:
         """The kernel for operands laid out as the problem's dimensions suggest."""
         if isinstance(problem, EstimatorProblem):
-            raise TypeError("the triton backend runs no estimator in one pass: it scans")
+            from linscan_triton import _estimators
+
+            return _estimators.explain(problem)
         from linscan_triton import _regimes
 
         return _regimes.explain(problem)

@@ -68,7 +68,10 @@ def prepare_scan(
     COMPLEX: tl.constexpr,
     ACC: tl.constexpr,
 ):
-    """``(a, b, cut, (), handed)``: 1 and 0 at steps that do not exist, and 0 for multipliers never read."""
+    """``(a, b, cut, (), handed)``.
+
+    They are 1 and 0 at steps that do not exist; multipliers that are never read are 0.
+    """
     multiplier, inputs, cuts = raw
     b = ordered(inputs, REVERSE, ACC)
     if KIND == "scalar":

@@ -90,7 +90,7 @@ def regime(problem: ScanProblem, b: Strides, columns_from: int = ADJOINING) -> R
     adjoining = 0 < b[lane] < b[1] or time == 1
     if time < SHORT or (adjoining and lanes >= columns_from):
         if outer * inner >= MANY_COLUMNS:
-            chosen = Regime("columns", lane, 32 * vector, 8, vector, 1)
+            chosen = Regime("columns", lane, 64 * vector, 8, vector, 2)
         else:
             chosen = Regime("columns", lane, 32, 32, 1, 1)
         return _chunked(chosen, problem, FEW_COLUMNS // 32, 16)
@@ -98,8 +98,13 @@ def regime(problem: ScanProblem, b: Strides, columns_from: int = ADJOINING) -> R
     side = min(power_of_two(lanes), ADJOINING) if adjoining else 1
     steps = min(tile // side, power_of_two(time))
     side = max(side, min(tile // steps, power_of_two(lanes)))
-    chosen = Regime("rows", lane, side, steps, 1 if adjoining else vector, warps)
-    return _chunked(chosen, problem, FEW_ROWS, 4)
+    chosen = _chunked(
+        Regime("rows", lane, side, steps, 1 if adjoining else vector, warps), problem, FEW_ROWS, 4
+    )
+    if chosen.chunk and problem.reset and warps == 8:
+        # Resets and the starts of chunks together need more registers than so many warps have.
+        return replace(chosen, steps=steps // 2, warps=4, chunk=2 * chosen.chunk)
+    return chosen
 
 
 def _chunked(chosen: Regime, problem: ScanProblem, few: int, least: int) -> Regime:

@@ -31,6 +31,30 @@ REGISTERS = 128
 """At most so many per thread of NVIDIA's, so that two programs of 8 warps share a multiprocessor."""
 
 
+class Code(NamedTuple):
+    """What the kernels are told to do, and on how many operands; the results come after these.
+
+    The second operand and the results decide about a plan: how they lie in memory, and whether
+    accesses can be wide.
+    """
+
+    operands: int
+    flags: tuple[int, ...]
+    """Which operands are not numbers of the problem's dtype, complex or not."""
+    start: Any
+    load: Any
+    prepare: Any
+    finish: Any
+    kind: str | None = None
+    """What these functions are told as ``KIND``; else it is that of the problem's multipliers."""
+    chunks: bool = True
+    """Whether time may be cut."""
+
+
+SCAN = Code(3, (2,), start_scan, load_scan, prepare_scan, finish_scan)
+"""Operands a, b and reset."""
+
+
 class Layout(NamedTuple):
     """Strides in elements, and whether the memory begins at a multiple of 16 bytes."""
 
@@ -58,18 +82,26 @@ def scan(
     if out.numel():
         number = problem.a == "scalar"
         given = (None if number else a, b, reset, out, initial, final)
-        layouts = tuple(None if x is None else layout(x) for x in given)
-        key = problem, b.device, layouts
-        plan = _plans.get(key)
-        if plan is None:
-            if len(_plans) >= 1024:
-                _plans.clear()
-            plan = _plans[key] = make_plan(problem, layouts, b.device)
-        with _current(b.device):
-            plan.run(given, complex(a) if number else 0j)
+        run(problem, given, complex(a) if number else 0j)
     elif final is not None:
         final.copy_(torch.zeros_like(final) if initial is None else initial)
     return out, final
+
+
+def run(
+    problem: ScanProblem, given: tuple[Any, ...], number: complex = 0j, code: Code = SCAN
+) -> None:
+    """Run code on operands, results, an initial and a final state; each problem has one code."""
+    device = given[1].device
+    layouts = tuple(None if x is None else layout(x) for x in given)
+    key = problem, device, layouts
+    plan = _plans.get(key)
+    if plan is None:
+        if len(_plans) >= 1024:
+            _plans.clear()
+        plan = _plans[key] = make_plan(problem, layouts, device, code=code)
+    with _current(device):
+        plan.run(given, number)
 
 
 def _current(device: torch.device) -> Any:
@@ -87,8 +119,10 @@ class Plan:
     """The launches of a scan: one, or three where time is cut into chunks."""
 
     regime: Regime
+    operands: int
+    """How many there are."""
     ways: tuple[Way | None, ...]
-    """Of a, b, reset, x, initial and final."""
+    """Of the operands, the results, the initial and the final state."""
     grid: tuple[int]
     sizes: tuple[int, int, int, int]
     """Lanes, steps, chunks, tiles per chunk."""
@@ -99,22 +133,23 @@ class Plan:
 
     def run(self, given: tuple[Any, ...], number: complex) -> None:
         """Write the result, and the final state if there is to be one."""
-        a, b, reset, x, initial, final = (
+        *placed, initial, final = (
             None if way is None else (_parts(tensor), *way)
             for tensor, way in zip(given, self.ways, strict=True)
         )
-        launch, operands = self._launch, (a, b, reset)
+        launch = self._launch
+        operands, results = tuple(placed[: self.operands]), tuple(placed[self.operands :])
         if self.over_chunks is None:
-            launch(number, operands, (x,), initial, final, None, None, None, None)
+            launch(number, operands, results, initial, final, None, None, None, None)
             return
         totals = products, sums, cuts, states = self._per_chunk(given[1].device)
         *found, starts = (None if y is None else _states(y) for y in totals)
-        launch(number, operands, (x,), initial, None, *found, None)
-        start = given[4]
+        launch(number, operands, results, initial, None, *found, None)
+        start = given[-2]
         if start is not None and self.regime.lane == 0:
             start = start.transpose(0, 2)
         scan(self.over_chunks, products, sums, start, cuts, states)
-        launch(number, operands, (x,), initial, final, None, None, None, starts)
+        launch(number, operands, results, initial, final, None, None, None, starts)
 
     def _per_chunk(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
         """A product, a sum, a cut and a state of every chunk, ``(planes, chunks, lanes)``."""
@@ -148,26 +183,27 @@ def make_plan(
     layouts: tuple[Layout | None, ...],
     device: torch.device,
     chosen: Regime | None = None,
+    code: Code = SCAN,
 ) -> Plan:
-    """How to run a problem whose a, b, reset, x, initial and final lie in memory like that."""
-    a, b, reset, x, initial, final = layouts
-    assert b is not None
-    assert x is not None
+    """How to run code for a problem whose operands, results and states lie in memory like that."""
+    b, *results = (y for y in (layouts[1], *layouts[code.operands : -2]) if y is not None)
     if chosen is None:
         chosen = (
             regime_for_tests(problem, b.strides) if interpreting() else regime(problem, b.strides)
         )
-    vectors = all(fits(y, chosen, problem) for y in (b, x))
+    if not code.chunks:
+        chosen = replace(chosen, chunk=0)
+    vectors = all(fits(y, chosen, problem) for y in (b, *results))
     if not vectors:
         chosen = replace(chosen, vector=1)
     parts = 2 if problem.dtype.startswith("complex") else 1
 
-    def way(y: Layout | None, parts: int = parts, wide: bool = vectors) -> Way | None:
+    def way(y: Layout | None, parts: int) -> Way | None:
         if y is None:
             return None
         outer, step, inner = (s * parts for s in y.strides)
         plane, lane = (inner, outer) if chosen.lane == 0 else (outer, inner)
-        if wide and fits(y, chosen, problem):
+        if vectors and fits(y, chosen, problem):
             return (plane, lane, None) if chosen.kernel == "rows" else (plane, None, step)
         return plane, lane, step
 
@@ -186,21 +222,22 @@ def make_plan(
         )
     return Plan(
         regime=chosen,
-        ways=(way(a), way(b), way(reset, 1), way(x), way(initial), way(final)),
+        operands=code.operands,
+        ways=tuple(way(y, 1 if i in code.flags else parts) for i, y in enumerate(layouts)),
         grid=(chosen.blocks(problem) * chunks,),
         sizes=(chosen.rows(problem), problem.time, chunks, chosen.chunk or chosen.tiles(problem)),
         constants={
             "LANES": chosen.lanes,
             "STEPS": chosen.steps,
             "V" if chosen.kernel == "rows" else "W": chosen.vector,
-            "KIND": problem.a,
+            "KIND": code.kind or problem.a,
             "REVERSE": problem.reverse,
             "COMPLEX": parts == 2,
             "ACC": getattr(tl, REAL[problem.accumulate]),
-            "START": start_scan,
-            "LOAD": load_scan,
-            "PREPARE": prepare_scan,
-            "FINISH": finish_scan,
+            "START": code.start,
+            "LOAD": code.load,
+            "PREPARE": code.prepare,
+            "FINISH": code.finish,
             **launch_options(chosen, device),
         },
         over_chunks=over_chunks,

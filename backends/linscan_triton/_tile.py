@@ -331,6 +331,17 @@ def pick(parts, here):
 
 
 @triton.jit
+def shifted(x, before):
+    """Every step's predecessor in the order of the scan, ``before`` at the first, ``[LANES, 1]``."""
+    if x.shape[1] == 1:
+        return before
+    else:
+        i = tl.arange(0, x.shape[1])[None, :]
+        index = tl.broadcast_to(tl.maximum(i - 1, 0), x.shape)
+        return tl.where(i == 0, before, tl.gather(x, index, 1))
+
+
+@triton.jit
 def _last(x):
     """The last step of a number, and 0 if it is finite at every step, else NaN."""
     end: tl.constexpr = x[0].shape[1] - 1
