@@ -22,11 +22,11 @@ TILE = {
     "complex64": (1024, 8),
     "complex128": (256, 4),
 }
-"""Steps that the row kernel does at once, and the warps of 32 that do them, by dtype: as many as fit
-into the registers twice, so that two programs share a multiprocessor."""
+"""Steps that the row kernel does at once, and the warps of 32 that do them, by dtype: as many as
+fit into the registers twice, so that two programs share a multiprocessor."""
 
 ADJOINING = 32
-"""From as many neighbouring lanes on, each is a column of its own, and the loop needs no products."""
+"""From as many neighbouring lanes on, each is a column of its own: the loop needs no products."""
 SHORT = 8
 """Fewer steps than this are not worth a tile."""
 MANY_COLUMNS = 1 << 16
