@@ -92,7 +92,10 @@ def prepare(cuda: Cuda, problem: EstimatorProblem) -> Fused | str:
     def run(inputs: EstimatorInputs, out: Sequence[Any]) -> None:
         if not p.outer * p.time * p.inner:
             return
-        arrays = [(*how, getattr(inputs, name)) for *how, name in fields]
+        arrays = [
+            (word, itemsize, stepped, getattr(inputs, name))
+            for word, itemsize, stepped, name in fields
+        ]
         arrays.append((RETURNS, size, True, out[-1]))
         if p.estimator == "gae":
             arrays.append((ADVANTAGES, size, True, out[0]))

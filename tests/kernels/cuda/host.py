@@ -136,9 +136,9 @@ class HostBackend(CupyBackend):
 
     def scan(self, problem: Any, a: Any, b: Any, initial: Any, reset: Any, out: Any) -> Any:
         target = _host.view(out)
-        operands = (aligned(_host.view(x)) for x in (a, b, initial, reset))
+        m, n, start, cut = (aligned(_host.view(x)) for x in (a, b, initial, reset))
         fitting = aligned(target)
-        x, final = super().scan(problem, *operands, fitting)
+        x, final = super().scan(problem, m, n, start, cut, fitting)
         if fitting is not target:
             target[...] = x
         x, final = (None if y is None else _host.like(y, b, problem.dtype) for y in (x, final))

@@ -17,7 +17,7 @@ from linscan.testing.test_scan import check as check_scan
         ((3, 40), 1, None),
         ((40, 150), 1, None),
         ((1, 2500), 1, None),
-        ((1, 4100), 1, 2048),
+        ((1, 9000), 1, 4096),
         ((130, 300), 0, 16),
     ],
 )
@@ -29,9 +29,12 @@ def test_threads_of_a_scan(
 
 
 def test_threads_that_take_turns(engine: Engine) -> None:
-    a = engine.array(np.full((1, 2100), 1e30), "float32")
-    x = engine.scan(a, engine.array(np.zeros((1, 2100)), "float32"))
-    assert not engine.numpy(x).any()
+    a, b = np.full((1, 2100), 1e30), np.zeros((1, 2100))
+    a[:, 1000:] = 0.5
+    b[:, 1000:] = 1.0
+    x = engine.scan(engine.array(a, "float32"), engine.array(b, "float32"))
+    expected = 2 - 2.0 ** -np.clip(np.arange(2100) - 1000.0, -1, None)
+    np.testing.assert_allclose(engine.numpy(x)[0], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("rows", "time", "chunk_size"), [(3, 40, None), (1, 4100, 2048)])

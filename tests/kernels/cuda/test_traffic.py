@@ -72,6 +72,7 @@ def test_few_long_rows_are_read_twice(engine: Engine) -> None:
     assert kernel.kernel == "reduce, scan, rescan rows"
     assert kernel.bytes_per_element == 20
     counted = moved(lambda: engine.scan(a, b))
+    assert kernel.chunk_size is not None
     small = 2 * (LONG[1] // kernel.chunk_size) * 64  # a chunk's total and state
     assert 20 * n <= counted.loaded + counted.stored <= 20 * n + small
 
