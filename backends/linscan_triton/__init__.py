@@ -17,8 +17,8 @@ from typing import Any
 from linscan._problem import EstimatorProblem, ScanProblem
 from linscan._protocol import Fused, Kernel
 
-NEEDED = (3, 3)
-"""The first version whose kernels take tuples."""
+NEEDED = (3, 6)
+"""The first version that compiles kernels whose tuples hold None."""
 DEVICES = ("cuda", "xpu")
 """ROCm calls its devices cuda, too."""
 
