@@ -1,0 +1,35 @@
+"""The examples of every page in docs/ run, one after the other, and its measured tables are new."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+IMPORT = re.compile(r"^(?:import|from) (torch|gymnasium)\b", re.MULTILINE)
+PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if BLOCK.search(page.read_text())]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(p.relative_to(ROOT / "docs")) for p in PAGES])
+def test_examples(page: Path):
+    text, names, missing = page.read_text(), {"__name__": "__main__"}, set[str]()
+    for block in BLOCK.finditer(text):
+        absent = {name for name in IMPORT.findall(block[1]) if find_spec(name) is None}
+        missing |= absent
+        if not absent:
+            line = text[: block.start()].count("\n") + 1
+            exec(compile("\n" * line + block[1], str(page), "exec"), names)
+    if missing:
+        pytest.skip(f"all but the examples that need {', '.join(sorted(missing))}")
+
+
+def test_tables_are_those_of_the_figures():
+    command = [sys.executable, ROOT / "docs" / "benchmarks" / "tables.py", "--check"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, f"{result.stderr}run {command[1]}"
