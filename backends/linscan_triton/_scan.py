@@ -28,7 +28,7 @@ REAL = {
 }
 """The dtype of a number's parts."""
 REGISTERS = 128
-"""At most so many per thread of NVIDIA's, so that two programs of 8 warps share a multiprocessor."""
+"""Per thread of NVIDIA's, at most: so that two programs of 8 warps share a multiprocessor."""
 
 
 class Code(NamedTuple):
@@ -245,7 +245,7 @@ def make_plan(
 
 
 def regime_for_tests(problem: ScanProblem, b: Strides) -> Regime:
-    """For the interpreter, to which an operation on a large tile costs no more than on a small one."""
+    """For the interpreter, to which an operation on a large tile costs what one on a small does."""
     chosen = regime(problem, b, columns_from=256)
     room = (1 << 15) // chosen.steps if chosen.kernel == "rows" else 512
     lanes = max(chosen.lanes, min(room, power_of_two(chosen.rows(problem))))
