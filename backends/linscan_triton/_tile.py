@@ -332,7 +332,7 @@ def pick(parts, here):
 
 @triton.jit
 def shifted(x, before):
-    """Every step's predecessor in the order of the scan, ``before`` at the first, ``[LANES, 1]``."""
+    """Every step's predecessor in the order of the scan; ``before``, ``[LANES, 1]``, at the first."""
     if x.shape[1] == 1:
         return before
     else:
@@ -361,7 +361,7 @@ def _last(x):
 
 @triton.jit
 def _from_zero(a, b):
-    """``(h, low, x)`` at every step: the product ``h + low`` of multipliers, x from a zero state."""
+    """``(h, low, x)`` at every step: the product ``h + low`` so far, and x from a zero state."""
     zero = tl.zeros_like(b[0])
     if len(b) == 2:
         rh, rl, ih, il, re, im = tl.associative_scan(
