@@ -220,7 +220,7 @@ def columns(
     PREPARE: tl.constexpr,
     FINISH: tl.constexpr,
 ):
-    """The loop itself in every lane.  ``STEPS`` steps are loaded at once, ``size`` times a chunk."""
+    """The loop itself in every lane.  ``STEPS`` steps are loaded at once, and ``size`` times."""
     blocks = tl.cdiv(lanes, LANES)
     program = tl.program_id(0)
     block = program % blocks
