@@ -18,15 +18,13 @@ PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if BLOCK.search(
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(p.relative_to(ROOT / "docs")) for p in PAGES])
 def test_examples(page: Path):
-    text, names, missing = page.read_text(), {"__name__": "__main__"}, set[str]()
+    text, names = page.read_text(), {"__name__": "__main__"}
     for block in BLOCK.finditer(text):
-        absent = {name for name in IMPORT.findall(block[1]) if find_spec(name) is None}
-        missing |= absent
-        if not absent:
-            line = text[: block.start()].count("\n") + 1
-            exec(compile("\n" * line + block[1], str(page), "exec"), names)
-    if missing:
-        pytest.skip(f"all but the examples that need {', '.join(sorted(missing))}")
+        line = text[: block.start()].count("\n") + 1
+        for name in IMPORT.findall(block[1]):
+            if find_spec(name) is None:
+                pytest.skip(f"from line {line} on, the examples need {name}")
+        exec(compile("\n" * line + block[1], str(page), "exec"), names)
 
 
 def test_tables_are_those_of_the_figures():

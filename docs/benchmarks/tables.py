@@ -31,6 +31,7 @@ README_ROWS = [
     "scan 256×131072, full a",
     "scan 1×2²⁴, full a",
     "scan 1×2²⁴, constant a",
+    "backward 128×65536, full a, fresh results",
     "gae 8×128, the whole call",
     "gae, first call, nothing compiled",
     "numpy backend 1×2²⁴, full a",
