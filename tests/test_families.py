@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import ArrayLike
 
 import linscan
+from linscan import reference
 from linscan.testing.engines import Engine, engines
 
 ENGINES = [engine for engine, reason in engines() if reason is None and engine.device == "cpu"]
@@ -62,6 +63,27 @@ def test_vtrace_survives_a_ratio_without_bounds(engine: Engine):
     log_rhos, r, v = floats(engine, [1000, -1000], [1, 1], [0, 4])
     got = engine.estimate("vtrace", log_rhos, r, v, gamma=1)
     close(engine, got.errors, [5, 0])
+
+
+@pytest.mark.parametrize("shape", [(1, 40_000), (300, 150), (2, 150, 150)])
+def test_vtrace_of_many_elements(engine: Engine, shape: tuple[int, ...]):
+    """Enough of them for several threads, which decide no bit."""
+    rng = np.random.default_rng(3)
+    log_rhos, r, v = rng.standard_normal((3, *shape)).astype(np.float32)
+    terminated = rng.random(shape) < 0.05
+    axis = min(1, len(shape) - 1)
+    rule: dict[str, Any] = {"gamma": 0.99, "lam": 0.95, "axis": axis}
+    expected = reference.vtrace(log_rhos, r, v, terminated=terminated, **rule)
+    given = *floats(engine, log_rhos, r, v), flags(engine, terminated)
+    got = engine.estimate("vtrace", *given[:3], terminated=given[3], **rule)
+    for x, y in zip(got, expected, strict=True):
+        np.testing.assert_allclose(engine.numpy(x), y, rtol=0, atol=1e-4)
+    if len(shape) == 2 and engine.backend == "numba":
+        one = engine.estimate(
+            "vtrace", *(x[:1] for x in given[:3]), terminated=given[3][:1], **rule
+        )
+        for x, y in zip(got, one, strict=True):
+            np.testing.assert_array_equal(engine.numpy(x[:1]), engine.numpy(y))
 
 
 def test_one_ratio_for_each_sequence(engine: Engine):

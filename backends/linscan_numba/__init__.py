@@ -14,9 +14,9 @@ from linscan._protocol import Fused, Kernel
 
 def _fused(name: str) -> Callable[[EstimatorProblem], Fused | str]:
     def prepare(problem: EstimatorProblem) -> Fused | str:
-        from linscan_numba import _estimators
+        from linscan_numba import _estimators, _vtrace
 
-        return _estimators.FUSED[name](problem)
+        return {**_estimators.FUSED, "vtrace": _vtrace.prepare}[name](problem)
 
     return prepare
 
@@ -34,7 +34,7 @@ class NumbaBackend:
     name = "numba"
     rank = 0
     fused: Mapping[str, Callable[[EstimatorProblem], Fused | str]] = {
-        name: _fused(name) for name in ("gae", "discounted_returns", "td_lambda")
+        name: _fused(name) for name in ("gae", "discounted_returns", "td_lambda", "vtrace")
     }
 
     def why_not(self) -> str | None:
@@ -52,9 +52,10 @@ class NumbaBackend:
     def explain(self, problem: ScanProblem | EstimatorProblem) -> Kernel:
         """The kernel for operands laid out as the problem's dimensions suggest."""
         if isinstance(problem, EstimatorProblem):
-            from linscan_numba import _estimators
+            from linscan_numba import _estimators, _vtrace
 
-            return _estimators.explain(problem)
+            fused = _vtrace if problem.estimator == "vtrace" else _estimators
+            return fused.explain(problem)
         from linscan_numba import _scan
 
         return Kernel(_scan.method(problem, problem.inner > 1), problem.bytes_per_element)

@@ -1,0 +1,195 @@
+"""V-trace in one pass over memory, after NumPy's exponential: the loop, columns abreast."""
+
+# mypy: disallow-untyped-calls=False
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+
+from linscan._problem import EstimatorInputs, EstimatorProblem
+from linscan._protocol import Fused, Kernel
+from linscan_numba import _simd as simd
+from linscan_numba import _threads
+from linscan_numba._jit import jit
+from linscan_numba._operands import array, locate
+
+SIDE = 64
+"""How many columns are taken abreast."""
+
+GIVEN, CARRIED, CURRENT = 1, 2, 4
+"""What a call has, added up: next values, results at masked steps, and truncated steps that are
+followed by their own value."""
+
+
+def prepare(problem: EstimatorProblem) -> Fused | str:
+    """A function that runs the problem, or why there is none."""
+    p = problem
+    if p.dtype not in ("float32", "float64") or p.out_dtype != p.dtype:
+        return f"no compiled V-trace from {p.dtype} to {p.out_dtype}"
+    if {p.gamma, p.lam, *p.own[1:]} != {"scalar"}:
+        return "no compiled V-trace with arrays but of log_rhos"
+    serial, threads = kernels(p.dtype)
+    zero, never, always = np.zeros((1, 1, 1), p.dtype), np.zeros((1, 1, 1), bool), np.ones(1, bool)
+    how = GIVEN * p.next_values + CARRIED * (p.masked == "carry")
+    how += CURRENT * (p.truncation == "current_value")
+    work = p.outer * p.time * p.inner
+
+    def run(i: EstimatorInputs, out: Sequence[Any]) -> None:
+        if not work:
+            return
+        log_rhos, *numbers = i.own
+        with np.errstate(all="ignore"):
+            rhos = np.asarray(np.exp(log_rhos), p.dtype)
+        finals = i.truncation_values if p.truncation == "values" else i.next_values
+        _threads.run(
+            serial,
+            threads,
+            work,
+            rhos.reshape(rhos.shape or (1, 1, 1)),
+            i.rewards,
+            i.values,
+            zero if i.next_values is None else i.next_values,
+            zero if i.last_values is None else i.last_values,
+            zero if finals is None else finals,
+            never if i.terminated is None else i.terminated,
+            never if i.truncated is None else i.truncated,
+            always.reshape(1, 1, 1) if i.mask is None else i.mask,
+            *map(float, (i.gamma, i.lam, *numbers)),
+            how,
+            *out,
+        )
+
+    return run
+
+
+def explain(problem: EstimatorProblem) -> Kernel:
+    """What runs a problem in one pass."""
+    p = problem
+    numbers = 5 + (p.own[0] == "full") + p.next_values + (p.truncation == "values")
+    bools = p.terminated + p.truncated + p.mask
+    return Kernel("fused loop", float(numbers * np.dtype(p.dtype).itemsize + bools))
+
+
+@jit(inline=True)
+def _at(x: Any, row: int, t: int, column: int) -> Any:
+    """The address of an element of what :func:`locate` found."""
+    return x[0] + row * x[1] + t * x[2] + column * x[3]
+
+
+@jit(inline=True)
+def _least(rho: float, limit: float) -> float:
+    return limit if rho > limit else rho
+
+
+@jit(inline=True)
+def _leaky(rho: float, limit: float, leak: float) -> float:
+    least = _least(rho, limit)
+    return least if leak == 0 else leak * rho + (1 - leak) * least
+
+
+@jit()
+def _part(
+    E: Any, part: int, parts: int, rhos: Any, rewards: Any, values: Any, nexts: Any,
+    lasts: Any, finals: Any, terminated: Any, truncated: Any, mask: Any, gamma: float, lam: float,
+    rho_clip: float, c_clip: float, pg_rho_clip: float, leak: float, how: int, vs: Any,
+    advantages: Any, errors: Any,
+) -> None:  # fmt: skip
+    """One of ``parts`` parts of the columns."""
+    outer, time, inner = errors.shape
+    rho_, r_, v_, n_ = locate(rhos), locate(rewards), locate(values), locate(nexts)
+    z_, f_ = locate(lasts), locate(finals)
+    ends_, cuts_, mask_ = locate(terminated), locate(truncated), locate(mask)
+    vs_, advantages_, errors_ = locate(vs), locate(advantages), locate(errors)
+    x, following, after = np.zeros(SIDE), np.zeros(SIDE), np.zeros(SIDE)
+    ended, cut, stopped = (
+        np.zeros(SIDE, np.bool_),
+        np.zeros(SIDE, np.bool_),
+        np.ones(SIDE, np.bool_),
+    )
+    groups = (inner + SIDE - 1) // SIDE
+    for k in range(outer * groups * part // parts, outer * groups * (part + 1) // parts):
+        row, left = k // groups, k % groups * SIDE
+        width = min(SIDE, inner - left)
+        for i in range(width):
+            x[i], following[i] = 0.0, np.float64(simd.load1(E, _at(z_, row, 0, left + i)))
+            ended[i], cut[i], stopped[i] = False, False, True
+        for t in range(time - 1, -1, -1):
+            for i in range(width):
+                j = left + i
+                ends_here = simd.load_flag(_at(ends_, row, t, j))
+                cuts_here = simd.load_flag(_at(cuts_, row, t, j))
+                if ends_here or cuts_here:
+                    ended[i], cut[i], stopped[i] = ends_here, cuts_here, True
+                    x[i] = 0.0
+                    following[i] = 0.0
+                    if not ends_here:
+                        following[i] = np.float64(simd.load1(E, _at(f_, row, t, j)))
+                value = np.float64(simd.load1(E, _at(v_, row, t, j)))
+                advantage = 0.0
+                valid = simd.load_flag(_at(mask_, row, t, j))
+                if valid:
+                    reward = np.float64(simd.load1(E, _at(r_, row, t, j)))
+                    rho = np.float64(simd.load1(E, _at(rho_, row, t, j)))
+                    n = following[i]
+                    if ended[i]:
+                        n = 0.0
+                    elif how & GIVEN:
+                        n = np.float64(simd.load1(E, _at(n_, row, t, j)))
+                    elif cut[i] and how & CURRENT:
+                        n = value
+                    mixture, passed = n, 0.0
+                    if not stopped[i]:
+                        mixture = after[i] + lam * x[i]
+                        passed = gamma * lam * _leaky(rho, c_clip, leak) * x[i]
+                    x[i] = passed + _leaky(rho, rho_clip, leak) * (reward + gamma * n - value)
+                    advantage = _least(rho, pg_rho_clip) * (reward + gamma * mixture - value)
+                    following[i] = after[i] = value
+                    ended[i] = cut[i] = stopped[i] = False
+                error = target = 0.0
+                if valid or how & CARRIED:
+                    error, target = x[i], x[i] + value
+                simd.store1(E, _at(vs_, row, t, j), simd.rounded(E, target))
+                simd.store1(E, _at(advantages_, row, t, j), simd.rounded(E, advantage))
+                simd.store1(E, _at(errors_, row, t, j), simd.rounded(E, error))
+
+
+@cache
+def kernels(dtype: str) -> tuple[Any, Any]:
+    """``(serial, threaded)`` for :func:`linscan_numba._threads.run`."""
+    E = simd.ELEMENTS[dtype]
+    operand, flag = array(E), array("bool")
+    arguments = (*[operand] * 6, *[flag] * 3, *[types.float64] * 6, types.int64, *[operand] * 3)
+
+    @jit(arguments)
+    def serial(
+        rhos: Any, r: Any, v: Any, n: Any, z: Any, f: Any, ends: Any, cuts: Any, mask: Any,
+        gamma: float, lam: float, rho_clip: float, c_clip: float, pg_rho_clip: float, leak: float,
+        how: int, vs: Any, advantages: Any, errors: Any,
+    ) -> None:  # fmt: skip
+        _part(
+            E, 0, 1, rhos, r, v, n, z, f, ends, cuts, mask, gamma, lam, rho_clip, c_clip,
+            pg_rho_clip, leak, how, vs, advantages, errors,
+        )  # fmt: skip
+
+    def threads() -> Any:
+        @jit((types.int64, *arguments), parallel=True)
+        def threaded(
+            parts: int, rhos: Any, r: Any, v: Any, n: Any, z: Any, f: Any, ends: Any, cuts: Any,
+            mask: Any, gamma: float, lam: float, rho_clip: float, c_clip: float,
+            pg_rho_clip: float, leak: float, how: int, vs: Any, advantages: Any, errors: Any,
+        ) -> None:  # fmt: skip
+            for part in numba.prange(parts):
+                _part(
+                    E, np.int64(part), parts, rhos, r, v, n, z, f, ends, cuts, mask, gamma, lam,
+                    rho_clip, c_clip, pg_rho_clip, leak, how, vs, advantages, errors,
+                )  # fmt: skip
+
+        return threaded
+
+    return serial, cache(threads)
