@@ -332,7 +332,7 @@ def pick(parts, here):
 
 @triton.jit
 def shifted(x, before):
-    """Every step's predecessor in the order of the scan: at the first ``before``, ``[LANES, 1]``."""
+    """Every step's predecessor in the order of the scan: at the first, ``before``."""
     if x.shape[1] == 1:
         return before
     else:
