@@ -28,6 +28,11 @@ def interpreting() -> bool:
     )
 
 
+def affordable(usual: int, interpreted: int) -> int:
+    """How much of something a law is tried on: the interpreter takes a thousand times as long."""
+    return interpreted if interpreting() else usual
+
+
 @functools.cache
 def quicken() -> None:
     """Do so for the rest of the process."""

@@ -35,6 +35,11 @@ class Engine:
         return "-".join((self.backend, self.library, *([self.device] * (self.device != "cpu"))))
 
     @property
+    def tiled(self) -> bool:
+        """Whether it goes through time in the tiles of GPUs, whose error may be larger."""
+        return self.device != "cpu" or (self.backend == "triton" and interpreting())
+
+    @property
     def xp(self) -> Any:
         """The library itself."""
         return import_module(self.library)

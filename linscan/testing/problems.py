@@ -10,10 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linscan import reference
+from linscan.testing._interpreter import affordable
 
 Array = NDArray[Any]
 
-LENGTHS = (0, 1, 2, 3, 31, 32, 33, 63, 64, 65, 127, 128, 129, 1023, 1024, 1025, 2049, 65537)
+LONG = affordable(70_001, 8195)
+"""Long enough for one row to be shared out."""
+
+LENGTHS = (0, 1, 2, 3, 31, 32, 33, 63, 64, 65, 127, 128, 129, 1023, 1024, 1025, 2049)
+LENGTHS += (65537,) * affordable(1, 0)
 """One less and one more than the sizes that blocks, vectors and chunks come in."""
 
 KINDS = ("number", "row", "step", "full", "partial", "larger")

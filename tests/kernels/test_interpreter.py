@@ -73,11 +73,11 @@ def check(p: Problem, way: str, factor: float = 1) -> None:
 
 
 def shape(way: str, time: int) -> tuple[int, int, int]:
-    return (2, time, 20) if way.startswith("columns") else (6, time, 1)
+    return (1, -(-time // 4), 20) if way.startswith("columns") else (6, time, 1)
 
 
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
-@pytest.mark.parametrize("time", [1, 3, 63, 64, 65, 200])
+@pytest.mark.parametrize("time", [1, 63, 64, 65, 200])
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_at_lengths_around_its_tiles(way: str, time: int, reverse: bool) -> None:
     for extras in (False, True):
@@ -100,9 +100,11 @@ def test_overflow_infinity_and_selection(way: str) -> None:
     huge = replace(p, a=zeros + 1e30, b=zeros, reset=None, x=zeros, final=zeros[:, 0])
     check(huge, way)
     poisoned = p.b.copy()
-    poisoned[:, 50] = np.nan
+    bad = p.b.shape[1] // 4
+    poisoned[:, bad] = np.nan
     x, _ = run(replace(p, b=poisoned), WAYS[way])
     assert p.reset is not None
     past = np.cumsum(p.reset, 1)
-    reached = (past == past[:, 50:51]) & (np.arange(200)[None, :, None] >= 50)
+    reached = past == past[:, bad : bad + 1]
+    reached[:, :bad] = False
     np.testing.assert_array_equal(np.isnan(x.numpy()), reached)
