@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+from importlib import import_module
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
@@ -36,8 +37,8 @@ def affordable(usual: int, interpreted: int) -> int:
 @functools.cache
 def quicken() -> None:
     """Do so for the rest of the process."""
-    from triton import language as tl
-    from triton.runtime import interpreter
+    tl: Any = import_module("triton.language")
+    interpreter: Any = import_module("triton.runtime.interpreter")
 
     def combine(op: Any, first: list[Any], then: list[Any], given: Any) -> list[Any]:
         """Earlier and later arrays, combined element by element."""
