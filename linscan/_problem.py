@@ -140,5 +140,5 @@ class EstimatorInputs(NamedTuple):
     gamma: Any
     lam: Any
     lam_returns: Any
-    own: tuple[Any, ...] = ()
-    """What this estimator alone has: more flags and weights (like ``gamma``), ids, and options."""
+    own: Any = ()
+    """A tuple of what this estimator alone has: flags, weights (like ``gamma``), ids, options."""

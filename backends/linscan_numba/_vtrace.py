@@ -89,7 +89,7 @@ def _least(rho: float, limit: float) -> float:
 
 @jit(inline=True)
 def _leaky(rho: float, limit: float, leak: float) -> float:
-    least = _least(rho, limit)
+    least: float = _least(rho, limit)
     return least if leak == 0 else leak * rho + (1 - leak) * least
 
 
