@@ -13,7 +13,7 @@ import pytest
 from linscan._protocol import Backend
 
 ROOT = Path(__file__).parents[1]
-BACKENDS = ["cupy", "numba", "numpy", "torch"]
+BACKENDS = ["cupy", "numba", "numpy", "torch", "triton"]
 
 
 @pytest.fixture(scope="module")
