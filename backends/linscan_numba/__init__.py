@@ -54,8 +54,9 @@ class NumbaBackend:
         if isinstance(problem, EstimatorProblem):
             from linscan_numba import _estimators, _vtrace
 
-            fused = _vtrace if problem.estimator == "vtrace" else _estimators
-            return fused.explain(problem)
+            if problem.estimator == "vtrace":
+                return _vtrace.explain(problem)
+            return _estimators.explain(problem)
         from linscan_numba import _scan
 
         return Kernel(_scan.method(problem, problem.inner > 1), problem.bytes_per_element)
