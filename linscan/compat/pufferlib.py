@@ -1,0 +1,65 @@
+"""For PufferLib.
+
+::
+
+    pufferlib.pufferl.compute_puff_advantage = linscan.compat.pufferlib.compute_puff_advantage
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+
+import linscan
+
+
+def compute_puff_advantage(
+    values: Any,
+    rewards: Any,
+    terminals: Any,
+    ratio: Any,
+    advantages: Any,
+    gamma: float,
+    gae_lambda: float,
+    vtrace_rho_clip: float,
+    vtrace_c_clip: float,
+    *,
+    variant: Literal["3.0", "4.0-scalar"] = "3.0",
+) -> Any:
+    """Write V-trace errors into ``advantages``, ``[segments, horizon]``, and return it.
+
+    Rewards and terminals arrive *with* an observation: those of step t are found at t + 1, and a
+    segment of H observations holds H - 1 whole steps.  As in the original, the last column of
+    ``advantages`` is not written; the caller keeps it 0.
+
+    The variants differ in what ρ weighs: ``"3.0"``, and the vectorised kernels of version 4, the
+    whole temporal difference, as V-trace has it; ``"4.0-scalar"``, the scalar ones, the reward
+    alone.
+    """
+    arrived = rewards[:, 1:]
+    ended = terminals[:, 1:] != 0
+    ratio = ratio[:, :-1]
+    if variant == "3.0":
+        errors = linscan.vtrace(
+            ratio.log(),
+            arrived,
+            values,
+            gamma=gamma,
+            lam=gae_lambda,
+            rho_clip=vtrace_rho_clip,
+            c_clip=vtrace_c_clip,
+            terminated=ended,
+        ).errors
+    elif variant == "4.0-scalar":
+        errors = linscan.gae(
+            torch.clamp(ratio, max=vtrace_rho_clip) * arrived,
+            values,
+            gamma=gamma,
+            lam=gae_lambda * torch.clamp(ratio, max=vtrace_c_clip),
+            terminated=ended,
+        ).advantages
+    else:
+        raise ValueError(f"variant must be '3.0' or '4.0-scalar', not {variant!r}")
+    advantages[:, :-1] = errors
+    return advantages
