@@ -44,5 +44,6 @@ def gae_advantages(
         ).advantages
     error = torch.where(valid, rewards - values[:, :-1], 0.0)
     bootstrap = torch.where(follows & ~dones, γ * values[:, 1:], 0.0)
-    decay = torch.where(valid, γ * λ, 1.0).to(error.dtype)
+    one = torch.ones_like(error[:1, :1])
+    decay = torch.where(valid, γ * λ * one, one)
     return linscan.scan(decay, error + bootstrap, reverse=True, reset=dones)

@@ -104,7 +104,8 @@ def ppo_advantages(args: Any, rollout_data: Any, *, fix: bool = False) -> None:
         if masks is None:
             rewards[i][-1:] += score
         else:
-            rewards[i] = rewards[i] + linscan.place_terminal_reward(masks[i], float(score))
+            score = torch.as_tensor(score, dtype=rewards[i].dtype, device=rewards[i].device)
+            rewards[i] = rewards[i] + linscan.place_terminal_reward(masks[i], score)
     advantages, returns = _ragged_gae(
         rewards, values, lengths[1], args.gamma, args.lambd, masks=masks
     )

@@ -13,8 +13,8 @@ are numbers or tensors that broadcast to the others.  Gradients flow, as in the 
 an input requires them.
 
 Differs: the originals called ``vec_`` raise for γλ = 0 or below 1e-7, for T = 0, and for λ as a
-tensor in TD(λ); drop weights below 1e-7; and need O(T²) memory for γ as a tensor.  A step that is
-``terminated`` is taken to be ``done``.
+tensor in TD(λ); drop weights below 1e-7; and need O(T²) memory for γ as a tensor.  All of them
+round γ and λ to float32, in float64 too.  A step that is ``terminated`` is taken to be ``done``.
 """
 
 from __future__ import annotations
