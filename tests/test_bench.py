@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import linscan
-from linscan.cli import bench_machine, bench_measure, bench_options, bench_preset, main
-from linscan.cli import bench_schemes as schemes
-from linscan.cli.bench_jobs import JOBS, Setting, double, make
+from linscan.cli import main
+from linscan.cli.bench import _machine, _measure, _options, _preset
+from linscan.cli.bench import _schemes as schemes
+from linscan.cli.bench._jobs import JOBS, Setting, double, make
 
 LIBRARIES = ["numpy", "torch"]
 SCHEMES = {
@@ -25,8 +26,8 @@ SCHEMES = {
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(bench_measure, "SAMPLE", 0)
-    monkeypatch.setattr(bench_measure, "TURNS", (1, 2))
+    monkeypatch.setattr(_measure, "SAMPLE", 0)
+    monkeypatch.setattr(_measure, "TURNS", (1, 2))
 
 
 def bench(*arguments: Any) -> int:
@@ -176,7 +177,7 @@ def test_what_a_backend_refuses_is_left_out_with_its_reason(monkeypatch, capsys)
 
 
 def test_the_matrix_is_refused_with_its_memory(monkeypatch, capsys, tmp_path: Path):
-    monkeypatch.setattr(bench_machine, "free_bytes", lambda device: 3 << 20)
+    monkeypatch.setattr(_machine, "free_bytes", lambda device: 3 << 20)
     file = tmp_path / "bench.json"
     assert bench("--shapes", "2x300", "2x400", "--no-png", "--json", file) == 0
     results = json.loads(file.read_text())["results"]
@@ -190,7 +191,7 @@ def test_the_matrix_is_refused_with_its_memory(monkeypatch, capsys, tmp_path: Pa
 def test_matrix_bytes_are_what_it_takes():
     for rows, constant in [(1, True), (3, False)]:
         b = np.ones((rows, 1500), np.float32)
-        found = bench_machine.first(
+        found = _machine.first(
             lambda b=b, constant=constant: schemes.matrix(0.5 if constant else b, b, False), "cpu"
         )
         if found.peak_bytes is None:
@@ -200,22 +201,22 @@ def test_matrix_bytes_are_what_it_takes():
 
 
 def test_what_would_take_too_long_is_left_out_with_what_it_would_take():
-    before = [bench_measure.Result("serial", False, 8, 100, seconds=[0.5])]
-    result = bench_measure.Result("serial", False, 8, 1000)
-    assert bench_measure.too_long(result, before, limit=5.1) is None
-    reason = bench_measure.too_long(result, before, limit=4.9)
+    before = [_measure.Result("serial", False, 8, 100, seconds=[0.5])]
+    result = _measure.Result("serial", False, 8, 1000)
+    assert _measure.too_long(result, before, limit=5.1) is None
+    reason = _measure.too_long(result, before, limit=4.9)
     assert reason == "would take some 5 s, by its 0.5 s at 8×100; --limit 4.9 leaves it out"
     before[0].way = result.way = "matrix"
-    assert "some 50 s" in str(bench_measure.too_long(result, before, limit=49))
+    assert "some 50 s" in str(_measure.too_long(result, before, limit=49))
 
 
 def test_slow_ways_run_once():
     setting = Setting()
-    results = bench_measure.compare(
+    results = _measure.compare(
         setting,
         2,
         20,
-        list(bench_measure.ways(setting)),
+        list(_measure.ways(setting)),
         before=[],
         budget=0,
         limit=1,
@@ -233,11 +234,11 @@ def test_a_picture_of_lines_and_one_of_bars(tmp_path: Path):
 
 
 def test_the_preset_is_the_published_table(monkeypatch, capsys, tmp_path: Path):
-    monkeypatch.setattr(bench_preset, "QUICK", 1024)
+    monkeypatch.setattr(_preset, "QUICK", 1024)
     monkeypatch.setattr(
-        bench_preset,
+        _preset,
         "shapes",
-        lambda quick: [(rows // 64, time // 1024) for rows, time in bench_preset.PUBLISHED],
+        lambda quick: [(rows // 64, time // 1024) for rows, time in _preset.PUBLISHED],
     )
     file = tmp_path / "bench.json"
     assert bench("--preset", "chunk-scan-2025", "--no-png", "--json", file) == 0
@@ -248,13 +249,13 @@ def test_the_preset_is_the_published_table(monkeypatch, capsys, tmp_path: Path):
     ):
         assert figure in text
     assert "a GPU that is not named" in text
-    assert bench_machine.cpu().split()[0] in text
+    assert _machine.cpu().split()[0] in text
     assert len({x["rows"] for x in json.loads(file.read_text())["results"]}) == 2
 
 
 def test_the_preset_has_the_published_shapes():
-    assert bench_preset.shapes(quick=False) == [(128, 65536), (256, 131072)]
-    assert bench_preset.shapes(quick=True) == [(8, 4096), (16, 8192)]
+    assert _preset.shapes(quick=False) == [(128, 65536), (256, 131072)]
+    assert _preset.shapes(quick=True) == [(8, 4096), (16, 8192)]
 
 
 # Usage --------------------------------------------------------------------------------------------
@@ -282,14 +283,14 @@ def test_usage_errors(arguments: list[str], message: str, capsys):
 
 
 def test_without_matplotlib_a_picture_that_was_asked_for_is_an_error(monkeypatch, capsys):
-    monkeypatch.setattr(bench_options, "find_spec", lambda name: None)
+    monkeypatch.setattr(_options, "find_spec", lambda name: None)
     with pytest.raises(SystemExit):
         bench("--png", "picture.png")
     assert "pip install 'linscan[bench]'" in capsys.readouterr().err
 
 
 def test_without_matplotlib_there_is_no_picture(monkeypatch, capsys):
-    monkeypatch.setattr("linscan.cli.bench.find_spec", lambda name: None)
+    monkeypatch.setattr("linscan.cli.bench._run.find_spec", lambda name: None)
     assert bench("--shapes", "2x5") == 0
     assert "No picture: it takes matplotlib, `pip install 'linscan[bench]'`" in spoken(capsys)
 

@@ -1,5 +1,7 @@
 """Graphs: ``torch.compile``, ``torch.export``, and the registered operations."""
 
+# pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalSubscript=false
+
 from __future__ import annotations
 
 import subprocess

@@ -1,5 +1,7 @@
 """What is particular to the compiled kernels: vectors, tiles, threads and the cache on disk."""
 
+# pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalSubscript=false
+
 from __future__ import annotations
 
 import multiprocessing

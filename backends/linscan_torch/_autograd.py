@@ -192,7 +192,7 @@ def _scan_gradients(calls: Calls, ctx: Any, g: Gradient) -> tuple[Gradient, ...]
         lam, grad_a = calls.adjoint(a, x, initial, g, reset, way)
     else:
         lam = calls.scan(None if a is None else conj(a), g, None, reset, way.adjoint)
-        if needs_a:
+        if a is not None and needs_a:
             grad_a = multiplier_gradient(way, lam, x, None, reset, a.shape)
     return (
         grad_a,

@@ -63,7 +63,7 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
     )
     absent = {"gamma", "lam"}
     absent -= {name for name in absent if getattr(p, name) == "row"}
-    if not p.truncation == "values":
+    if p.truncation != "values":
         absent.add("truncation_values")
     places = [None if name in absent else EstimatorInputs._fields.index(name) for name in OPERANDS]
     own = {"gamma": "float64", "lam": "float64"} | dict.fromkeys(FLAGS, "bool")
@@ -105,7 +105,7 @@ def over(problem: EstimatorProblem) -> ScanProblem:
 
 def chunked(scanned: ScanProblem) -> bool:
     """Whether time is cut."""
-    outer, time, inner = shape = scanned.outer, scanned.time, scanned.inner
+    _, time, inner = shape = scanned.outer, scanned.time, scanned.inner
     layout = _regimes.strides(shape, (time * inner, inner, 1))
     return bool(_regimes.regime(scanned, layout).chunk)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 
 import linscan
-from linscan.cli import bench_options
+from linscan.cli.bench import _options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="is it worth it for a job like yours: linscan beside a loop, a matrix and chunks",
         description="linscan beside a loop over time, a matrix and chunks, on a job like yours.",
     )
-    bench_options.add_arguments(bench_parser)
+    _options.add_arguments(bench_parser)
     options = parser.parse_args(arguments)
     if find_spec("rich") is None:
         parser.error("this needs the package rich: run `pip install 'linscan[cli]'`")
@@ -31,9 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return _info.run()
     if options.command == "bench":
-        from linscan.cli import bench
+        from linscan.cli.bench import _run
 
-        return bench.run(options, bench_parser)
+        return _run.run(options, bench_parser)
     from linscan.cli import _demo
 
     return _demo.run()

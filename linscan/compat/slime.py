@@ -15,10 +15,10 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
-from itertools import accumulate
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 import linscan
 from linscan.compat._gradients import wants_gradients
@@ -72,7 +72,7 @@ def get_advantages_and_returns_batch(
     """GAE of a ragged batch of responses: lists of ``(advantages, returns)``, in values' dtype.
 
     Under context parallelism the pieces of each response are gathered, and the results cut, with
-    slime's own functions.  The responses are packed, not padded; ``chunked`` changes nothing.
+    slime's own functions.  ``chunked`` changes nothing.
     """
     values = _whole(values_list, total_lengths, response_lengths)
     rewards = _whole(rewards_list, total_lengths, response_lengths)
@@ -128,20 +128,23 @@ def _ragged_gae(
     if not values:
         return [], []
 
-    def packed(xs: Sequence[Any]) -> Any:
-        return torch.cat([x[:length] for x, length in zip(xs, lengths, strict=True)])
+    def padded(xs: Sequence[Any]) -> Any:
+        """Zeros behind the end, which count as nothing: neither reward nor value."""
+        cut = [x[:length] for x, length in zip(xs, lengths, strict=True)]
+        return pad_sequence(cut, batch_first=True)
 
-    result = linscan.gae(
-        packed(rewards),
-        packed(values),
+    advantages, returns = linscan.gae(
+        padded(rewards),
+        padded(values),
         gamma=gamma,
         lam=lam,
-        mask=None if masks is None else packed(masks),
-        cu_seqlens=torch.tensor([0, *accumulate(lengths)], device=values[0].device),
+        mask=None if masks is None else padded(masks),
         out_dtype=str(values[0].dtype).removeprefix("torch."),
     )
-    advantages, returns = (list(x.split(list(lengths))) for x in result)
-    return advantages, returns
+    return (
+        [row[:length] for row, length in zip(advantages, lengths, strict=True)],
+        [row[:length] for row, length in zip(returns, lengths, strict=True)],
+    )
 
 
 def _context_parallel() -> Any:

@@ -23,9 +23,9 @@ def gae(v_s: Any, v_s_: Any, rew: Any, end_flag: Any, gamma: float, gae_lambda: 
     """
     return linscan.gae(
         np.asarray(rew, np.float64),
-        np.asarray(v_s),
+        np.asarray(v_s, np.float64),
         gamma=gamma,
         lam=gae_lambda,
-        next_values=np.asarray(v_s_),
+        next_values=np.asarray(v_s_, np.float64),
         truncated=np.asarray(end_flag),
     ).advantages

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from linscan.cli.bench_jobs import Setting, convert
+from linscan.cli.bench._jobs import Setting, convert
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 PROCESS = Path("/proc/self")

@@ -13,7 +13,7 @@ import numpy as np
 
 import linscan
 from linscan import reference
-from linscan.cli.bench_schemes import library
+from linscan.cli.bench._schemes import library
 
 GAMMA, LAM = 0.99, 0.95
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from linscan._dispatch import registry
 from linscan._protocol import BackendUnsupported
-from linscan.cli import bench_machine as machine
-from linscan.cli import bench_schemes as schemes
-from linscan.cli.bench_jobs import Scheme, Setting, Work, double, make
+from linscan.cli.bench import _machine as machine
+from linscan.cli.bench import _schemes as schemes
+from linscan.cli.bench._jobs import Scheme, Setting, Work, double, make
 
 CHUNKS = (64, 128, 256)
 SERIAL, MATRIX = "serial", "matrix"

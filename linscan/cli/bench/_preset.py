@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from linscan.cli.bench_measure import MATRIX, Result
-from linscan.cli.bench_report import label, ratio
+from linscan.cli.bench._measure import MATRIX, Result
+from linscan.cli.bench._report import label, ratio
 
 PUBLISHED = {
     (128, 65536): {

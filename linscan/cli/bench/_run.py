@@ -14,11 +14,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import linscan
-from linscan.cli import bench_machine as machine
-from linscan.cli import bench_preset, bench_report
-from linscan.cli.bench_jobs import Setting
-from linscan.cli.bench_measure import Result, compare, warm_up, ways
-from linscan.cli.bench_options import job
+from linscan.cli.bench import _machine as machine
+from linscan.cli.bench import _preset, _report
+from linscan.cli.bench._jobs import Setting
+from linscan.cli.bench._measure import Result, compare, warm_up, ways
+from linscan.cli.bench._options import job
 
 FORMAT = 1
 """Of the JSON file; it rises when the meaning of a field changes."""
@@ -51,17 +51,17 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Measure, print, save; the exit code is 0 if every result is as the reference says."""
     setting, shapes = job(options, parser)
     if options.preset:
-        shapes = bench_preset.shapes(options.quick)
+        shapes = _preset.shapes(options.quick)
 
     console = Console(highlight=False)
     if warning := machine.busy():
         console.print(f"[yellow]{warning}[/]")
     bench = measure(setting, shapes, options.seconds, options.limit, console)
     if options.preset:
-        console.print(bench_preset.table(bench.results, bench.machine, options.quick))
+        console.print(_preset.table(bench.results, bench.machine, options.quick))
         if not options.quick:
-            console.print(bench_preset.NOTE, soft_wrap=True)
-    bench_report.show(console, setting, bench.results, bench.machine)
+            console.print(_preset.NOTE, soft_wrap=True)
+    _report.show(console, setting, bench.results, bench.machine)
     for name, reason in bench.left_out.items():
         console.print(f"Left out: {name}: {escape(reason)}", soft_wrap=True)
     if options.json is not None:
@@ -70,9 +70,9 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     if options.no_png:
         pass
     elif find_spec("matplotlib"):
-        from linscan.cli import bench_picture
+        from linscan.cli.bench import _picture
 
-        bench_picture.draw(options.png, setting, bench.results, bench.machine)
+        _picture.draw(options.png, setting, bench.results, bench.machine)
         console.print(f"Picture: {options.png}")
     else:
         console.print(escape("No picture: it takes matplotlib, `pip install 'linscan[bench]'`"))

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from linscan.cli.bench_jobs import JOBS, Setting
-from linscan.cli.bench_measure import SERIAL, Result, readable_bytes
+from linscan.cli.bench._jobs import JOBS, Setting
+from linscan.cli.bench._measure import SERIAL, Result, readable_bytes
 
 DETAILED = 2
 """Up to so many shapes are all shown in full; of more, the largest."""

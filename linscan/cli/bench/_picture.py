@@ -10,9 +10,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from linscan.cli.bench_jobs import JOBS, Setting
-from linscan.cli.bench_measure import MATRIX, SERIAL, Result
-from linscan.cli.bench_report import duration, ratio
+from linscan.cli.bench._jobs import JOBS, Setting
+from linscan.cli.bench._measure import MATRIX, SERIAL, Result
+from linscan.cli.bench._report import duration, ratio
 
 INK, FAINT = "#1f2933", "#9aa5b1"
 OTHERS = {

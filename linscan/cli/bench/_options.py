@@ -6,7 +6,7 @@ import argparse
 from importlib.util import find_spec
 from pathlib import Path
 
-from linscan.cli.bench_jobs import JOBS, Setting
+from linscan.cli.bench._jobs import JOBS, Setting
 
 SHAPES = [(64, time) for time in (128, 512, 2048, 8192, 32768, 131072)]
 DTYPES = ("float32", "float64", "float16", "bfloat16")
