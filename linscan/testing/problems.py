@@ -17,7 +17,25 @@ Array = NDArray[Any]
 LONG = affordable(70_001, 8195)
 """Long enough for one row to be shared out."""
 
-LENGTHS: tuple[int, ...] = (0, 1, 2, 3, 31, 32, 33, 63, 64, 65, 127, 128, 129, 1023, 1024, 1025, 2049)
+LENGTHS: tuple[int, ...] = (
+    0,
+    1,
+    2,
+    3,
+    31,
+    32,
+    33,
+    63,
+    64,
+    65,
+    127,
+    128,
+    129,
+    1023,
+    1024,
+    1025,
+    2049,
+)
 LENGTHS += (65537,) * affordable(1, 0)
 """One less and one more than the sizes that blocks, vectors and chunks come in."""
 
