@@ -38,7 +38,7 @@ def gae(
         values,
         gamma=gamma,
         lam=gae_lambda,
-        terminated=flags.from_episode_starts(dones, next_done, axis=0),
+        terminated=flags.from_episode_starts(dones != 0, next_done, axis=0),
         last_values=next_value.reshape(rewards.shape[1:]),
         axis=0,
     )

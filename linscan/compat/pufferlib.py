@@ -37,9 +37,8 @@ def compute_puff_advantage(
     whole temporal difference, as V-trace has it; ``"4.0-scalar"``, the scalar ones, the reward
     alone.
     """
-    arrived = rewards[:, 1:]
-    ended = terminals[:, 1:] != 0
-    ratio = ratio[:, :-1]
+    arrived, ended, ratio = rewards[:, 1:], terminals[:, 1:] != 0, ratio[:, :-1]
+    values, last_values = values[:, :-1], values[:, -1]
     if variant == "3.0":
         errors = linscan.vtrace(
             ratio.log(),
@@ -50,6 +49,7 @@ def compute_puff_advantage(
             rho_clip=vtrace_rho_clip,
             c_clip=vtrace_c_clip,
             terminated=ended,
+            last_values=last_values,
         ).errors
     elif variant == "4.0-scalar":
         errors = linscan.gae(
@@ -58,6 +58,7 @@ def compute_puff_advantage(
             gamma=gamma,
             lam=gae_lambda * torch.clamp(ratio, max=vtrace_c_clip),
             terminated=ended,
+            last_values=last_values,
         ).advantages
     else:
         raise ValueError(f"variant must be '3.0' or '4.0-scalar', not {variant!r}")

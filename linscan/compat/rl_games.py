@@ -28,7 +28,7 @@ def compute_gae(
     observation after the last step does.  The trainer has added γ V(sₜ) to the rewards of steps
     that ran out of time, in place of the value of the final observation, which it does not have.
     """
-    ends = flags.from_episode_starts(mb_dones, last_dones, axis=0)
+    ends = flags.from_episode_starts(mb_dones != 0, last_dones, axis=0)
     return linscan.gae(
         mb_rewards,
         mb_values,

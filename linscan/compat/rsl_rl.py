@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 import linscan
 
 
@@ -26,17 +28,16 @@ def compute_returns(
     Differs: advantages are what the recurrence gives, not the difference of returns and values,
     which loses digits.
     """
-    result = linscan.gae(
+    advantages, _ = linscan.gae(
         self.rewards,
         self.values,
         gamma=gamma,
         lam=lam,
-        terminated=self.dones,
+        terminated=self.dones != 0,
         last_values=last_values,
         axis=0,
+        out=(torch.empty_like(self.rewards), self.returns),
     )
-    self.returns.copy_(result.returns)
-    advantages = result.advantages
     if normalize_advantage:
         advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
     self.advantages = advantages

@@ -41,7 +41,7 @@ class _ByLinscan:
             self.values,
             gamma=self.gamma,
             lam=self.gae_lambda,
-            terminated=flags.from_episode_starts(self.episode_starts, dones, axis=0),
+            terminated=flags.from_episode_starts(self.episode_starts != 0, dones, axis=0),
             last_values=last_values.detach().cpu().numpy().reshape(-1),
             axis=0,
             out=(self.advantages, self.returns),
