@@ -37,30 +37,16 @@ def compute_puff_advantage(
     whole temporal difference, as V-trace has it; ``"4.0-scalar"``, the scalar ones, the reward
     alone.
     """
-    arrived, ended, ratio = rewards[:, 1:], terminals[:, 1:] != 0, ratio[:, :-1]
-    values, last_values = values[:, :-1], values[:, -1]
-    if variant == "3.0":
-        errors = linscan.vtrace(
-            ratio.log(),
-            arrived,
-            values,
-            gamma=gamma,
-            lam=gae_lambda,
-            rho_clip=vtrace_rho_clip,
-            c_clip=vtrace_c_clip,
-            terminated=ended,
-            last_values=last_values,
-        ).errors
-    elif variant == "4.0-scalar":
-        errors = linscan.gae(
-            torch.clamp(ratio, max=vtrace_rho_clip) * arrived,
-            values,
-            gamma=gamma,
-            lam=gae_lambda * torch.clamp(ratio, max=vtrace_c_clip),
-            terminated=ended,
-            last_values=last_values,
-        ).advantages
-    else:
+    if variant not in ("3.0", "4.0-scalar"):
         raise ValueError(f"variant must be '3.0' or '4.0-scalar', not {variant!r}")
-    advantages[:, :-1] = errors
+    arrived, ended, ratio = rewards[:, 1:], terminals[:, 1:] != 0, ratio[:, :-1]
+    rho = torch.clamp(ratio, max=vtrace_rho_clip)
+    rest = torch.where(ended, 0.0, gamma * values[:, 1:]) - values[:, :-1]
+    linscan.scan(
+        gamma * gae_lambda * torch.clamp(ratio, max=vtrace_c_clip),
+        rho * (arrived + rest) if variant == "3.0" else rho * arrived + rest,
+        reverse=True,
+        reset=ended,
+        out=advantages[:, :-1],
+    )
     return advantages
