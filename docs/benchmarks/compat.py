@@ -1,7 +1,7 @@
 """linscan.compat beside what it stands in for, at the frameworks' own shapes, on this CPU.
 
     pip install -e '.[cpu,torch,bench]' torchrl stable-baselines3 tianshou
-    python docs/benchmarks/compat.py --save docs/benchmarks/results
+    python docs/benchmarks/compat.py --write      # the table, into docs/compat.md
 
 torchrl, Stable-Baselines3 and tianshou are measured themselves, where they are installed; of the
 others, the loop over time that they have, in the same library.  The two of a row take turns.
@@ -10,6 +10,7 @@ others, the loop over time that they have, in the same library.  The two of a ro
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator
 from functools import partial
 from importlib import import_module
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 import torch
-from timing import Call, normal, report, save, take_turns, uniform
+from timing import Call, normal, report, take_turns, uniform
 
 from linscan.compat import (
     areal,
@@ -39,6 +40,7 @@ from linscan.compat import (
     verl,
 )
 
+PAGE = Path(__file__).parents[1] / "compat.md"
 GAMMA, LAM = 0.99, 0.95
 NEMO = SimpleNamespace(gae_gamma=GAMMA, gae_lambda=LAM)
 
@@ -328,20 +330,24 @@ def main() -> None:
     """Compare and print: times of both, and the ratio."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--turns", type=int, default=5, help="how often they alternate")
-    parser.add_argument("--save", type=Path, help="folder for the table and the figures")
+    parser.add_argument("--write", action="store_true", help=f"put the table into {PAGE.name}")
     options = parser.parse_args()
-    figures, rows = {}, []
+    rows = []
     for part in (language_models, control, themselves):
         for row in part():
             turns = take_turns([row.ours, row.theirs], options.turns)
             ours, theirs = map(float, np.median(turns, axis=0))
-            figures[f"{row.function} {row.shape}"] = {"ours": ours, "theirs": theirs}
-            times = f"{1e6 * ours:.4g}", f"{1e6 * theirs:.4g}"
             ratio = theirs / ours
-            factor = f"{ratio:.3g}" if ratio >= 1 else f"**{ratio:.2f}**"
-            rows.append([f"`{row.function}`", row.shape, row.original, *times, factor])
+            cells = f"{1e6 * ours:.0f}", f"{1e6 * theirs:.0f}"
+            factor = f"{ratio:.2g}" if ratio < 100 else f"{ratio:.0f}"
+            factor = factor if ratio >= 1 else f"**{factor}**"
+            rows.append([f"`{row.function}`", row.shape, row.original, *cells, factor])
     headings = ["function", "shape", "beside", "linscan, µs", "the other, µs", "times faster"]
-    save(options.save, "compat", report("linscan.compat", headings, rows), figures)
+    table = report("", headings, rows).removeprefix("## \n\n").rstrip()
+    print(table)
+    if options.write:
+        marks = re.compile(r"(<!-- speed -->\n).*?(\n<!-- end -->)", re.DOTALL)
+        PAGE.write_text(marks.sub(lambda m: m[1] + table + m[2], PAGE.read_text()))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import torch
 import linscan
 
 
+@torch.no_grad()
 def compute_puff_advantage(
     values: Any,
     rewards: Any,
@@ -41,12 +42,13 @@ def compute_puff_advantage(
         raise ValueError(f"variant must be '3.0' or '4.0-scalar', not {variant!r}")
     arrived, ended, ratio = rewards[:, 1:], terminals[:, 1:] != 0, ratio[:, :-1]
     rho = torch.clamp(ratio, max=vtrace_rho_clip)
-    rest = torch.where(ended, 0.0, gamma * values[:, 1:]) - values[:, :-1]
+    delta = torch.where(ended, 0.0, values[:, 1:]).mul_(gamma).sub_(values[:, :-1])
+    if variant == "3.0":
+        delta.add_(arrived).mul_(rho)
+    else:
+        delta.addcmul_(rho, arrived)
+    c = rho if vtrace_c_clip == vtrace_rho_clip else torch.clamp(ratio, max=vtrace_c_clip)
     linscan.scan(
-        gamma * gae_lambda * torch.clamp(ratio, max=vtrace_c_clip),
-        rho * (arrived + rest) if variant == "3.0" else rho * arrived + rest,
-        reverse=True,
-        reset=ended,
-        out=advantages[:, :-1],
+        c.mul_(gamma * gae_lambda), delta, reverse=True, reset=ended, out=advantages[:, :-1]
     )
     return advantages

@@ -18,3 +18,8 @@ def test_parity(case: parity.Case):
                 bound = 1.1 * parity.EPSILON[dtype]  # rounded once, at the end
             for difference in parity.differences(case, dtype, seed):
                 assert difference <= bound, (dtype, seed)
+
+
+def test_every_case_is_in_the_docs():
+    page = parity.PAGE.read_text()
+    assert [c for c in parity.CASES if f"| {c.framework} | `{c.function}` |" not in page] == []
