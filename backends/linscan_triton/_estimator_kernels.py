@@ -20,7 +20,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from linscan_triton._tile import in_order, load, number, ordered, pick, shifted, state_place, write
+from linscan_triton._tile import in_order, load, number, ordered, pick, shifted, write
 
 OPEN = tl.constexpr(0)
 """A mark: the trace goes on."""
@@ -80,25 +80,28 @@ def start_estimate(
     operands,
     real,
     imaginary,
+    at,
     before,
     LANES: tl.constexpr,
     KIND: tl.constexpr,
     COMPLEX: tl.constexpr,
     ACC: tl.constexpr,
 ):
-    """Behind the last step of a chunk; ``real`` is γ and ``imaginary`` is λ, if numbers."""
+    """Behind the last step of a chunk; ``real`` is γ and ``imaginary`` is λ, if numbers.
+
+    ``before`` is the place of the step behind, which the last chunk has not.
+    """
     values, _rewards, last, gamma, lam = operands[:5]
-    plane, lane, lanes, step, time = before
-    at = state_place(plane, lane, lanes)
     on, off, keep = weights(
         _weight(gamma, real, at, LANES), _weight(lam, imaginary, at, LANES), KIND
     )
     value = tl.zeros([LANES, 1], ACC)
-    if values is not None:
-        value = ordered(load(values, before, LANES, 1, 1, False), False, ACC)[0]
     if last is not None:
-        given = ordered(load(last, at, LANES, 1, 1, False), False, ACC)[0]
-        value = tl.where(tl.reshape(step < time, [1, 1]), value, given)
+        value = ordered(load(last, at, LANES, 1, 1, False), False, ACC)[0]
+    if before is not None and values is not None:
+        inside = tl.reshape(before[3] < before[4], [1, 1])
+        given = ordered(load(values, before, LANES, 1, 1, False), False, ACC)[0]
+        value = tl.where(inside, given, value)
     mark = tl.full([LANES, 1], LAST, tl.int32)
     return (on.to(ACC), off.to(ACC), keep.to(ACC)), value, mark
 

@@ -60,6 +60,7 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
         FINISH[p.estimator, masked],
         p.estimator,
         chunks=not p.mask,
+        heavy=True,
     )
     absent = {"gamma", "lam"}
     absent -= {name for name in absent if getattr(p, name) == "row"}
@@ -107,7 +108,7 @@ def chunked(scanned: ScanProblem) -> bool:
     """Whether time is cut."""
     _, time, inner = shape = scanned.outer, scanned.time, scanned.inner
     layout = _regimes.strides(shape, (time * inner, inner, 1))
-    return bool(_regimes.regime(scanned, layout).chunk)
+    return bool(_regimes.regime(scanned, layout, heavy=True).chunk)
 
 
 def explain(problem: EstimatorProblem) -> Kernel:
@@ -117,6 +118,6 @@ def explain(problem: EstimatorProblem) -> Kernel:
     read = 1 + p.values + p.next_values + (p.truncation == "values")
     read = read * size + p.terminated + p.truncated + p.mask
     written = ITEMSIZE[p.out_dtype] * (2 if p.estimator == "gae" else 1)
-    scan = _regimes.explain(over(p))
+    scan = _regimes.explain(over(p), heavy=True)
     moved = read * (1 if scan.chunk_size is None else 2) + written
     return Kernel(f"fused, {scan.name}", float(moved), scan.chunk_size)

@@ -143,13 +143,14 @@ def rows(
         product = one(LANES, COMPLEX, ACC)
         flaws = tl.zeros([LANES, 1], ACC)
         crossed = tl.zeros([LANES, 1], tl.int1)
-    before = tl.cast(tile, tl.int64) * STEPS - 1
-    if REVERSE:
-        before += STEPS + 1
-    handed = START(
-        operands, real, imaginary, _step_place(plane, lane, lanes, before, time),
-        LANES, KIND, COMPLEX, ACC,
-    )  # fmt: skip
+    before = None
+    if products is not None or states is not None:
+        edge = tl.cast(tile, tl.int64) * STEPS - 1
+        if REVERSE:
+            edge += STEPS + 1
+        before = _step_place(plane, lane, lanes, edge, time)
+    at = state_place(plane, lane, lanes)
+    handed = START(operands, real, imaginary, at, before, LANES, KIND, COMPLEX, ACC)
     place = tile_place(plane, lane, lanes, tile, time, STEPS, V, REVERSE)
     raw = LOAD(operands, place, LANES, V, 1, KIND, COMPLEX)
     for k in range(count):
@@ -249,10 +250,11 @@ def columns(
         product = one(LANES, COMPLEX, ACC)
         flaws = tl.zeros([LANES, 1], ACC)
         crossed = tl.zeros([LANES, 1], tl.int1)
-    handed = START(
-        operands, real, imaginary, _step_place(plane, lane, lanes, step - ahead, time),
-        LANES, KIND, COMPLEX, ACC,
-    )  # fmt: skip
+    before = None
+    if products is not None or states is not None:
+        before = _step_place(plane, lane, lanes, step - ahead, time)
+    at = state_place(plane, lane, lanes)
+    handed = START(operands, real, imaginary, at, before, LANES, KIND, COMPLEX, ACC)
     for _ in range(count):
         raws = ()
         for u in tl.static_range(STEPS):

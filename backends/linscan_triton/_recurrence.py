@@ -42,6 +42,7 @@ def start_scan(
     operands,
     real,
     imaginary,
+    at,
     before,
     LANES: tl.constexpr,
     KIND: tl.constexpr,

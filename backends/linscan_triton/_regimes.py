@@ -81,8 +81,10 @@ def strides(shape: tuple[int, ...], given: tuple[int, ...]) -> Strides:
     return outer, time, inner
 
 
-def regime(problem: ScanProblem, b: Strides, columns_from: int = ADJOINING) -> Regime:
-    """The table, for inputs of such strides."""
+def regime(
+    problem: ScanProblem, b: Strides, columns_from: int = ADJOINING, heavy: bool = False
+) -> Regime:
+    """The table, for inputs of such strides; ``heavy``: for code that does more than a scan."""
     outer, time, inner = problem.outer, problem.time, problem.inner
     lane: Literal[0, 2] = 2 if inner > 1 and (outer == 1 or b[2] <= b[0]) else 0
     lanes = outer if lane == 0 else inner
@@ -92,7 +94,7 @@ def regime(problem: ScanProblem, b: Strides, columns_from: int = ADJOINING) -> R
         if outer * inner >= MANY_COLUMNS:
             chosen = Regime("columns", lane, 64 * vector, 8, vector, 2)
         else:
-            chosen = Regime("columns", lane, 32, 32, 1, 1)
+            chosen = Regime("columns", lane, 32, 16 if heavy else 32, 1, 1)
         return _chunked(chosen, problem, FEW_COLUMNS // 32, 16)
     tile, warps = TILE[problem.dtype]
     side = min(power_of_two(lanes), ADJOINING) if adjoining else 1
@@ -101,10 +103,9 @@ def regime(problem: ScanProblem, b: Strides, columns_from: int = ADJOINING) -> R
     chosen = _chunked(
         Regime("rows", lane, side, steps, 1 if adjoining else vector, warps), problem, FEW_ROWS, 4
     )
-    if chosen.chunk and problem.reset and warps == 8:
-        # Resets and the starts of chunks together need more registers than so many warps have.
-        return replace(chosen, steps=steps // 2, warps=4, chunk=2 * chosen.chunk)
-    return chosen
+    # Resets and the starts of chunks together need more registers than 8 warps have.
+    heavy = heavy or bool(chosen.chunk and problem.reset and warps == 8)
+    return _halved(chosen) if heavy else chosen
 
 
 def _chunked(chosen: Regime, problem: ScanProblem, few: int, least: int) -> Regime:
@@ -116,15 +117,23 @@ def _chunked(chosen: Regime, problem: ScanProblem, few: int, least: int) -> Regi
     return replace(chosen, chunk=ceil(size / chosen.steps if size else tiles * programs / PROGRAMS))
 
 
+def _halved(chosen: Regime) -> Regime:
+    """Tiles of half the size, by half the warps: so each has as many registers as it needs."""
+    warps = max(1, chosen.warps // 2)
+    if chosen.lanes > 1:
+        return replace(chosen, lanes=chosen.lanes // 2, warps=warps)
+    return replace(chosen, steps=chosen.steps // 2, warps=warps, chunk=2 * chosen.chunk)
+
+
 def power_of_two(n: int) -> int:
     """The first that is not smaller."""
     return 1 << max(0, n - 1).bit_length()
 
 
-def explain(problem: ScanProblem) -> Kernel:
+def explain(problem: ScanProblem, heavy: bool = False) -> Kernel:
     """What would run for operands laid out as the problem's dimensions suggest."""
     outer, time, inner = problem.outer, problem.time, problem.inner
-    chosen = regime(problem, strides((outer, time, inner), (time * inner, inner, 1)))
+    chosen = regime(problem, strides((outer, time, inner), (time * inner, inner, 1)), heavy=heavy)
     if not chosen.chunk:
         return Kernel(chosen.kernel, problem.bytes_per_element)
     return Kernel(

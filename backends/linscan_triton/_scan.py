@@ -14,7 +14,13 @@ from linscan._problem import ScanProblem
 from linscan_triton import interpreting
 from linscan_triton._kernels import columns, rows
 from linscan_triton._recurrence import finish_scan, load_scan, prepare_scan, start_scan
-from linscan_triton._regimes import Regime, Strides, power_of_two, regime, strides
+from linscan_triton._regimes import (
+    Regime,
+    Strides,
+    power_of_two,
+    regime,
+    strides,
+)
 
 Way = tuple[int | None, int | None, int | None]
 """An operand's strides as kernels take them: by plane, by lane, by step."""
@@ -49,6 +55,8 @@ class Code(NamedTuple):
     """What these functions are told as ``KIND``; else it is that of the problem's multipliers."""
     chunks: bool = True
     """Whether time may be cut."""
+    heavy: bool = False
+    """Whether it does more than a scan, so that it needs more registers."""
 
 
 SCAN = Code(3, (2,), start_scan, load_scan, prepare_scan, finish_scan)
@@ -188,9 +196,8 @@ def make_plan(
     """How to run code for a problem whose operands, results and states lie in memory like that."""
     b, *results = (y for y in (layouts[1], *layouts[code.operands : -2]) if y is not None)
     if chosen is None:
-        chosen = (
-            regime_for_tests(problem, b.strides) if interpreting() else regime(problem, b.strides)
-        )
+        table = regime_for_tests if interpreting() else regime
+        chosen = table(problem, b.strides, heavy=code.heavy)
     if not code.chunks:
         chosen = replace(chosen, chunk=0)
     vectors = all(fits(y, chosen, problem) for y in (b, *results))
@@ -244,9 +251,9 @@ def make_plan(
     )
 
 
-def regime_for_tests(problem: ScanProblem, b: Strides) -> Regime:
+def regime_for_tests(problem: ScanProblem, b: Strides, heavy: bool) -> Regime:
     """For the interpreter, to which an operation on a large tile costs what one on a small does."""
-    chosen = regime(problem, b, columns_from=256)
+    chosen = regime(problem, b, 256, heavy)
     room = (1 << 15) // chosen.steps if chosen.kernel == "rows" else 512
     lanes = max(chosen.lanes, min(room, power_of_two(chosen.rows(problem))))
     return replace(

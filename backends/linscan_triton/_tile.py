@@ -336,9 +336,10 @@ def shifted(x, before):
     if x.shape[1] == 1:
         return before
     else:
-        i = tl.arange(0, x.shape[1])[None, :]
-        index = tl.broadcast_to(tl.maximum(i - 1, 0), x.shape)
-        return tl.where(i == 0, before, tl.gather(x, index, 1))
+        N: tl.constexpr = x.shape[0] * x.shape[1]  # in one dimension it is cheap
+        index = tl.maximum(tl.arange(0, N) - 1, 0)
+        y = tl.reshape(tl.gather(tl.reshape(x, [N]), index, 0), x.shape)
+        return tl.where(tl.arange(0, x.shape[1])[None, :] == 0, before, y)
 
 
 @triton.jit
