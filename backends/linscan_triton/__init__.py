@@ -109,5 +109,19 @@ class TritonBackend:
 
         return scan(problem, a, b, initial, reset, out)
 
+    def backward(
+        self, problem: ScanProblem, a: Any, x: Any, initial: Any, g: Any, reset: Any
+    ) -> tuple[Any, Any] | None:
+        """See :data:`linscan._protocol.Backward`."""
+        from linscan_triton._backward import backward
+
+        return backward(problem, a, x, initial, g, reset)
+
+    def differentiable(self) -> Callable[..., Any]:
+        """See :data:`linscan._protocol.Differentiable`."""
+        from linscan_torch import _autograd
+
+        return _autograd.register(self.name, self.scan, self.backward)
+
 
 BACKEND = TritonBackend()

@@ -21,7 +21,7 @@ from linscan_triton._estimator_kernels import (
     prepare_estimate,
     start_estimate,
 )
-from linscan_triton._scan import Code, run
+from linscan_triton._scan import KERNELS, Code, run
 
 OPERANDS = (
     *("values", "rewards", "last_values", "gamma", "lam"),
@@ -52,13 +52,13 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
 
     masked = p.masked if p.mask else "carry"
     code = Code(
-        len(OPERANDS),
-        (),
-        start_estimate,
-        load_estimate,
-        prepare_estimate,
-        FINISH[p.estimator, masked],
-        p.estimator,
+        operands=len(OPERANDS),
+        flags=(),
+        start=start_estimate,
+        load=dict.fromkeys(KERNELS, load_estimate),
+        prepare=prepare_estimate,
+        finish=FINISH[p.estimator, masked],
+        kind=p.estimator,
         chunks=not p.mask,
         heavy=True,
     )

@@ -48,7 +48,8 @@ class Code(NamedTuple):
     flags: tuple[int, ...]
     """Which operands are not numbers of the problem's dtype, complex or not."""
     start: Any
-    load: Any
+    load: dict[str, Any]
+    """By kernel."""
     prepare: Any
     finish: Any
     kind: str | None = None
@@ -59,7 +60,14 @@ class Code(NamedTuple):
     """Whether it does more than a scan, so that it needs more registers."""
 
 
-SCAN = Code(3, (2,), start_scan, load_scan, prepare_scan, finish_scan)
+SCAN = Code(
+    operands=3,
+    flags=(2,),
+    start=start_scan,
+    load=dict.fromkeys(KERNELS, load_scan),
+    prepare=prepare_scan,
+    finish=finish_scan,
+)
 """Operands a, b and reset."""
 
 
@@ -242,7 +250,7 @@ def make_plan(
             "COMPLEX": parts == 2,
             "ACC": getattr(tl, REAL[problem.accumulate]),
             "START": code.start,
-            "LOAD": code.load,
+            "LOAD": code.load[chosen.kernel],
             "PREPARE": code.prepare,
             "FINISH": code.finish,
             **launch_options(chosen, device),
