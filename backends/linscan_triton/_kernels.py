@@ -106,6 +106,7 @@ def rows(
     LANES: tl.constexpr,
     STEPS: tl.constexpr,
     V: tl.constexpr,
+    ONCE: tl.constexpr,
     KIND: tl.constexpr,
     REVERSE: tl.constexpr,
     COMPLEX: tl.constexpr,
@@ -115,7 +116,10 @@ def rows(
     PREPARE: tl.constexpr,
     FINISH: tl.constexpr,
 ):
-    """Tiles of adjoining steps, one after another; ``size`` of them are a chunk."""
+    """Tiles of adjoining steps, one after another; ``size`` of them are a chunk.
+
+    ``ONCE``: all of time is one tile.
+    """
     blocks = tl.cdiv(lanes, LANES)
     program = tl.program_id(0)
     chunk = program % chunks
@@ -157,10 +161,12 @@ def rows(
         now = raw
         here = place
         step = steps_in_order(tile, STEPS, REVERSE)
-        more = k + 1 < count
-        tile = tl.where(more, tile + ahead, tile)
-        place = tile_place(plane, lane, tl.where(more, lanes, 0), tile, time, STEPS, V, REVERSE)
-        raw = LOAD(operands, place, LANES, V, 1, KIND, COMPLEX)
+        if not ONCE:
+            more = k + 1 < count
+            tile = tl.where(more, tile + ahead, tile)
+            inside = tl.where(more, lanes, 0)
+            place = tile_place(plane, lane, inside, tile, time, STEPS, V, REVERSE)
+            raw = LOAD(operands, place, LANES, V, 1, KIND, COMPLEX)
         a, b, cut, kept, next_handed = PREPARE(
             now, raw, handed, step, first, time, KIND, REVERSE, COMPLEX, ACC
         )

@@ -33,6 +33,8 @@ REAL = {
     "complex128": "float64",
 }
 """The dtype of a number's parts."""
+ALL_REGISTERS = 255
+"""Where this is not said, the compiler spills some for the sake of one more program."""
 REGISTERS = 128
 """Per thread of NVIDIA's, at most: so that two programs of 8 warps share a multiprocessor."""
 
@@ -235,6 +237,9 @@ def make_plan(
             reset=problem.reset,
             initial=problem.initial,
         )
+    own = {"V": chosen.vector, "ONCE": chosen.tiles(problem) == 1}
+    if chosen.kernel == "columns":
+        own = {"W": chosen.vector}
     return Plan(
         regime=chosen,
         operands=code.operands,
@@ -244,7 +249,7 @@ def make_plan(
         constants={
             "LANES": chosen.lanes,
             "STEPS": chosen.steps,
-            "V" if chosen.kernel == "rows" else "W": chosen.vector,
+            **own,
             "KIND": code.kind or problem.a,
             "REVERSE": problem.reverse,
             "COMPLEX": parts == 2,
@@ -292,8 +297,8 @@ def launch_options(chosen: Regime, device: torch.device) -> dict[str, Any]:
     options: dict[str, Any] = {"num_warps": chosen.warps, "enable_fp_fusion": True}
     if torch.version.hip is not None:
         options["num_warps"] = max(1, chosen.warps // 2)  # they have 64 lanes there
-    elif device.type != "xpu" and chosen.warps == 8:
-        options["maxnreg"] = REGISTERS
+    elif device.type != "xpu" and chosen.kernel == "rows":
+        options["maxnreg"] = REGISTERS if chosen.warps == 8 else ALL_REGISTERS
     return options
 
 
