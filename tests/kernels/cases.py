@@ -9,16 +9,13 @@ from typing import Any, Literal, get_args
 import torch
 
 from linscan._problem import EstimatorInputs, EstimatorProblem, Kind, ScanProblem
-from linscan_triton import BACKEND as TRITON
-
-BACKEND: Any = TRITON
-"""With attributes that are optional."""
+from linscan_triton import BACKEND
 
 Work = Literal["scan", "backward", "gae", "discounted_returns", "td_lambda"]
 Make = Callable[[tuple[int, ...], torch.dtype], torch.Tensor]
 
 SCAN_EXTRAS = ("reset", "initial", "final")
-ESTIMATOR_EXTRAS = ("terminated", "truncated", "mask")
+FLAGS = ("terminated", "truncated")
 
 
 @dataclass(frozen=True)

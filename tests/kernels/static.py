@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 import triton
 from capture import TARGETS, Launch, launches
-from cases import BACKEND, ESTIMATOR_EXTRAS, SCAN_EXTRAS, Case, estimators
+from cases import FLAGS, SCAN_EXTRAS, Case, estimators
 from resources import Resources, resources
 from triton.compiler import CompilationError
 
@@ -37,6 +37,8 @@ SHAPES = {
 }
 SIDE_BY_SIDE = "few columns"
 """One number per column, so that more steps are in flight: 32 neighbours fill a line of memory."""
+CHUNKED = "few long rows"
+"""Here gradients and holes take more than one pass."""
 SMALL = 1 << 16
 """A launch of fewer elements moves next to nothing, however wide: totals of chunks."""
 HEADER = "| kernel | dtype | shape | call | " + " | ".join(TARGETS) + " |"
@@ -53,12 +55,15 @@ def cases() -> Iterator[Case]:
         if dtype == "float32":
             yield Case("scan", dtype, shape, "row")
             yield Case("scan", dtype, shape, "step")
-        if hasattr(BACKEND, "backward"):
-            yield Case("backward", dtype, shape, "full", False)
+        chunked = shape == SHAPES[CHUNKED]
+        if not chunked:
+            for reverse in directions:
+                yield Case("backward", dtype, shape, "full", reverse)
+                yield Case("backward", dtype, shape, "full", reverse, ("reset", "initial"))
         if not dtype.startswith("complex"):
             for work in estimators():
                 yield Case(work, dtype, shape)
-                yield Case(work, dtype, shape, extras=ESTIMATOR_EXTRAS)
+                yield Case(work, dtype, shape, extras=FLAGS if chunked else (*FLAGS, "mask"))
 
 
 def quick(case: Case) -> bool:

@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-from cases import BACKEND, Case, estimators
+from cases import Case, estimators
 from triton import knobs
 from triton.runtime.interpreter import InterpreterBuilder
 
@@ -79,12 +79,15 @@ def cases() -> Iterator[tuple[str, Case]]:
                 yield regime, Case("scan", dtype, shape, a, reverse)  # type: ignore[arg-type]
         yield regime, Case("scan", "float32", shape, extras=("reset",))
         yield regime, Case("scan", "complex64", shape)
-        if hasattr(BACKEND, "backward"):
-            yield regime, Case("backward", "float32", shape)
+        for reverse in (False, True):
+            yield regime, Case("backward", "float32", shape, reverse=reverse)
+        yield regime, Case("backward", "float32", shape, extras=("reset",))
+        yield regime, Case("backward", "complex64", shape)
         for work in estimators():
             yield regime, Case(work, "float32", shape)
             yield regime, Case(work, "float32", shape, extras=("terminated",))
             yield regime, Case(work, "float32", shape, extras=("mask",))
+            yield regime, Case(work, "bfloat16", shape, extras=("terminated", "mask"))
 
 
 def minimum(case: Case) -> int:
