@@ -64,9 +64,9 @@ class ScanCall(NamedTuple):
 
     def seen(self) -> ScanCall:
         """The same over NumPy views, where every array offers one; else the call itself."""
-        given = self.a, self.b, self.initial, self.reset, self.out
-        if type(self.b) is np.ndarray:
+        if not _arrays.is_torch(self.b):
             return self
+        given = self.a, self.b, self.initial, self.reset, self.out
         arrays = a, b, initial, reset, out = tuple(map(_host.seen, given))
         if any(map(_arrays.is_torch, arrays)):
             return self
