@@ -83,11 +83,16 @@ def scan(
         float.  16-bit types are accumulated in float32 and rounded once.  The same call gives the
         same bits, on any number of threads.
 
+        Of torch tensors that require gradients it is differentiable, any number of times and in
+        forward mode too, with respect to ``a``, ``b`` and ``initial``; resets and the borders of
+        sequences cut gradients exactly.  ``a`` and the result are kept for the way back.  ``out``
+        is refused then.
+
     Raises:
         TypeError: Arrays of several libraries or devices, or of an unsupported dtype.
         ValueError: Shapes that do not fit, data that a check refuses, an unknown backend.
         BackendUnavailable: The backend named cannot run on this machine.
-        BackendUnsupported: The backend named cannot do this, or gradients were asked for.
+        BackendUnsupported: The backend named cannot do this, or computes no gradients.
 
     Source:
         Blelloch, "Prefix sums and their applications" (1990), section 1.4.1.

@@ -68,7 +68,7 @@ class TritonBackend:
 
     name = "triton"
     fused: Mapping[str, Callable[[EstimatorProblem], Fused | str]] = MappingProxyType(
-        dict.fromkeys(("gae", "discounted_returns", "td_lambda"), _prepare)
+        dict.fromkeys(("gae", "discounted_returns", "td_lambda", "vtrace"), _prepare)
     )
 
     @property

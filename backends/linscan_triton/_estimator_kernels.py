@@ -5,9 +5,9 @@ Every estimator is the same recurrence with other weights, and n is what follows
     x[t] = r[t] + on * n[t] (- v[t]) + keep * x[t + 1]     where the trace goes on
     x[t] = r[t] + off * n[t] (- v[t])                      where it ends
 
-What a tile hands on is ``(weights, value, mark)``: what follows its first step and, where there are
-holes, whether the trace goes on there: the last valid step may lie behind a hole with a flag.  In a
-tile both are found by a scan of their own, which keeps what was written last.
+What a tile hands on is ``(weights, (value, mark))``: what follows its first step and, where there
+are holes, whether the trace goes on there: the last valid step may lie behind a hole with a flag.
+In a tile both are found by a scan of their own, which keeps what was written last.
 
 An operand that is not given is ``()`` once loaded.
 """
@@ -76,25 +76,12 @@ def _weight(x, given, at, LANES: tl.constexpr):
 
 
 @triton.jit
-def start_estimate(
-    operands,
-    real,
-    imaginary,
-    at,
-    before,
-    LANES: tl.constexpr,
-    KIND: tl.constexpr,
-    COMPLEX: tl.constexpr,
-    ACC: tl.constexpr,
-):
-    """Behind the last step of a chunk; ``real`` is γ and ``imaginary`` is λ, if numbers.
+def behind(operands, at, before, LANES: tl.constexpr, ACC: tl.constexpr):
+    """``(value, mark)`` behind the last step of a chunk.
 
     ``before`` is the place of the step behind, which the last chunk has not.
     """
-    values, _rewards, last, gamma, lam = operands[:5]
-    on, off, keep = weights(
-        _weight(gamma, real, at, LANES), _weight(lam, imaginary, at, LANES), KIND
-    )
+    values, _rewards, last = operands[:3]
     value = tl.zeros([LANES, 1], ACC)
     if last is not None:
         value = ordered(load(last, at, LANES, 1, 1, False), False, ACC)[0]
@@ -102,8 +89,26 @@ def start_estimate(
         inside = tl.reshape(before[3] < before[4], [1, 1])
         given = ordered(load(values, before, LANES, 1, 1, False), False, ACC)[0]
         value = tl.where(inside, given, value)
-    mark = tl.full([LANES, 1], LAST, tl.int32)
-    return (on.to(ACC), off.to(ACC), keep.to(ACC)), value, mark
+    return value, tl.full([LANES, 1], LAST, tl.int32)
+
+
+@triton.jit
+def start_estimate(
+    operands,
+    numbers,
+    at,
+    before,
+    LANES: tl.constexpr,
+    KIND: tl.constexpr,
+    COMPLEX: tl.constexpr,
+    ACC: tl.constexpr,
+):
+    """What is handed on at first; the numbers are γ and λ, if they are numbers."""
+    gamma, lam = operands[3:5]
+    on, off, keep = weights(
+        _weight(gamma, numbers[0], at, LANES), _weight(lam, numbers[1], at, LANES), KIND
+    )
+    return (on.to(ACC), off.to(ACC), keep.to(ACC)), behind(operands, at, before, LANES, ACC)
 
 
 @triton.jit
@@ -151,21 +156,15 @@ def _latest(x, mark, y, later):
 
 
 @triton.jit
-def prepare_estimate(
-    raw,
-    later,
-    handed,
-    step,
-    first,
-    time,
-    KIND: tl.constexpr,
-    REVERSE: tl.constexpr,
-    COMPLEX: tl.constexpr,
-    ACC: tl.constexpr,
-):
-    """``(a, b, cut, (value, valid), handed)``; a step that is not valid leaves the state alone."""
+def follow(raw, following, step, first, time, REVERSE: tl.constexpr, ACC: tl.constexpr):
+    """``(reward, value, after, n, valid, stop, cut, crossing, following)`` of the steps of a tile.
+
+    ``after`` is the value at the next valid step, ``n`` what the step leads to, ``stop`` says where
+    the trace ends, and ``cut`` where the state ends, in holes too.  ``crossing`` is ``(cut,)``, or
+    ``()`` where there are no flags.
+    """
     values, rewards, nexts, finals, ends, cuts, mask = raw
-    w, next_value, next_mark = handed
+    next_value, next_mark = following
     reward = ordered(rewards, REVERSE, ACC)[0]
     value = _numbers(values, reward, REVERSE, ACC)
     final = _numbers(finals, reward, REVERSE, ACC)
@@ -184,19 +183,17 @@ def prepare_estimate(
             follows, marks = tl.associative_scan((follows, marks), 1, _latest)
         follows = tl.where(marks == NOTHING, next_value, follows)
         marks = tl.where(marks == NOTHING, next_mark, marks)
-        n = shifted(follows, next_value)
+        after = shifted(follows, next_value)
         mark = tl.where(flagged, flag, shifted(marks, next_mark))
         next_mark = pick((marks,), end)[0]
         ended = mark == ENDED
-        if len(finals) == 1:
-            n = tl.where(truncated, final, n)
+        n = tl.where(truncated, final, after) if len(finals) == 1 else after
         truncated = mark == TRUNCATED
         stop = mark != OPEN
     else:
         follows = tl.where(valid, value, next_value)
-        n = shifted(follows, next_value)
-        if len(finals) == 1:
-            n = tl.where(truncated, final, n)
+        after = shifted(follows, next_value)
+        n = tl.where(truncated, final, after) if len(finals) == 1 else after
         stop = (step == first) | flagged
     next_value = pick((follows,), end)[0]
 
@@ -206,13 +203,34 @@ def prepare_estimate(
         n = tl.where(truncated, value, n)
     n = tl.where(ended, 0.0, n)
     cut = (stop & valid) | flagged
+    following = next_value, next_mark
+    if len(ends) + len(cuts) == 0:
+        return reward, value, after, n, valid, stop, cut, (), following
+    else:
+        return reward, value, after, n, valid, stop, cut, (cut,), following
+
+
+@triton.jit
+def prepare_estimate(
+    raw,
+    later,
+    handed,
+    step,
+    first,
+    time,
+    KIND: tl.constexpr,
+    REVERSE: tl.constexpr,
+    COMPLEX: tl.constexpr,
+    ACC: tl.constexpr,
+):
+    """``(a, b, cut, (value, valid), handed)``; a step that is not valid leaves the state alone."""
+    w, following = handed
+    reward, value, _after, n, valid, stop, cut, crossing, following = follow(
+        raw, following, step, first, time, REVERSE, ACC
+    )
     a = tl.where(cut, 0.0, tl.where(valid, w[2], 1.0))
     b = tl.where(valid, prologue(reward, value, n, w, stop, KIND), 0.0)
-    handed = w, next_value, next_mark
-    if len(ends) + len(cuts) == 0:
-        return (a,), (b,), (), (value, valid), handed
-    else:
-        return (a,), (b,), (cut,), (value, valid), handed
+    return (a,), (b,), crossing, (value, valid), (w, following)
 
 
 # ----------------------------------------------------------------------------------------- results
@@ -220,8 +238,8 @@ def prepare_estimate(
 
 @triton.jit
 def finish_advantages(
-    results, place, x, kept, LANES: tl.constexpr, V: tl.constexpr, W: tl.constexpr,
-    REVERSE: tl.constexpr,
+    results, place, x, before, kept, LANES: tl.constexpr, V: tl.constexpr,
+    W: tl.constexpr, REVERSE: tl.constexpr,
 ):  # fmt: skip
     """Write advantages, and returns: their sum with the values."""
     value, _valid = kept
@@ -231,8 +249,8 @@ def finish_advantages(
 
 @triton.jit
 def finish_advantages_or_zero(
-    results, place, x, kept, LANES: tl.constexpr, V: tl.constexpr, W: tl.constexpr,
-    REVERSE: tl.constexpr,
+    results, place, x, before, kept, LANES: tl.constexpr, V: tl.constexpr,
+    W: tl.constexpr, REVERSE: tl.constexpr,
 ):  # fmt: skip
     """The same; 0 in holes."""
     value, valid = kept
@@ -242,8 +260,8 @@ def finish_advantages_or_zero(
 
 @triton.jit
 def finish_returns(
-    results, place, x, kept, LANES: tl.constexpr, V: tl.constexpr, W: tl.constexpr,
-    REVERSE: tl.constexpr,
+    results, place, x, before, kept, LANES: tl.constexpr, V: tl.constexpr,
+    W: tl.constexpr, REVERSE: tl.constexpr,
 ):  # fmt: skip
     """Write the states."""
     write(results[0], place, x, LANES, V, W, REVERSE)
@@ -251,8 +269,8 @@ def finish_returns(
 
 @triton.jit
 def finish_returns_or_zero(
-    results, place, x, kept, LANES: tl.constexpr, V: tl.constexpr, W: tl.constexpr,
-    REVERSE: tl.constexpr,
+    results, place, x, before, kept, LANES: tl.constexpr, V: tl.constexpr,
+    W: tl.constexpr, REVERSE: tl.constexpr,
 ):  # fmt: skip
     """The same; 0 in holes."""
     _value, valid = kept

@@ -36,8 +36,7 @@ from linscan_triton._tile import (
 @triton.jit
 def start_gradients(
     operands,
-    real,
-    imaginary,
+    numbers,
     at,
     before,
     LANES: tl.constexpr,
@@ -192,6 +191,7 @@ def finish_gradients(
     results,
     place,
     x,
+    before,
     kept,
     LANES: tl.constexpr,
     V: tl.constexpr,

@@ -1,7 +1,8 @@
 """The two kernels, and what they have in common; what they scan is up to three small functions.
 
 ``LOAD(operands, place, ...)`` reads what a tile needs, as it is stored; ``PREPARE(raw, ...)`` makes
-multipliers and inputs of it, in the order of the scan; ``FINISH(results, place, x, ...)`` writes.
+multipliers and inputs of it, in the order of the scan; ``FINISH(results, place, x, before, ...)``
+writes: ``before`` is the state before the tile.
 Loads come a tile early, so that memory is busy while the tile before is scanned.  What a tile hands
 on to the next, besides the state, is what ``PREPARE`` returns last, and at first what
 ``START(operands, ...)`` returns.
@@ -97,8 +98,12 @@ def rows(
     sums,
     cuts,
     states,
-    real: tl.float64,
-    imaginary: tl.float64,
+    n0: tl.float64,
+    n1: tl.float64,
+    n2: tl.float64,
+    n3: tl.float64,
+    n4: tl.float64,
+    n5: tl.float64,
     lanes,
     time,
     chunks,
@@ -154,7 +159,8 @@ def rows(
             edge += STEPS + 1
         before = _step_place(plane, lane, lanes, edge, time)
     at = state_place(plane, lane, lanes)
-    handed = START(operands, real, imaginary, at, before, LANES, KIND, COMPLEX, ACC)
+    numbers = n0, n1, n2, n3, n4, n5
+    handed = START(operands, numbers, at, before, LANES, KIND, COMPLEX, ACC)
     place = tile_place(plane, lane, lanes, tile, time, STEPS, V, REVERSE)
     raw = LOAD(operands, place, LANES, V, 1, KIND, COMPLEX)
     for k in range(count):
@@ -179,14 +185,14 @@ def rows(
             exact, last = one_by_one(a, b, cut, (step >= 0) & (step < time), state)
             x = choose(doubtful, exact, x)
             after = choose(doubtful, last, after)
-        state = after
-        handed = next_handed
         if products is None:
-            FINISH(results, here, x, kept, LANES, V, 1, REVERSE)
+            FINISH(results, here, x, state, kept, LANES, V, 1, REVERSE)
         else:
             product, flaws = total(product, flaws, a, so_far)
             if len(cut) == 1:
                 crossed = crossed | any_step(cut[0])
+        state = after
+        handed = next_handed
 
     if products is not None:
         at = chunk_place(plane, lane, lanes, chunk, chunks, REVERSE)
@@ -209,8 +215,12 @@ def columns(
     sums,
     cuts,
     states,
-    real: tl.float64,
-    imaginary: tl.float64,
+    n0: tl.float64,
+    n1: tl.float64,
+    n2: tl.float64,
+    n3: tl.float64,
+    n4: tl.float64,
+    n5: tl.float64,
     lanes,
     time,
     chunks,
@@ -260,7 +270,8 @@ def columns(
     if products is not None or states is not None:
         before = _step_place(plane, lane, lanes, step - ahead, time)
     at = state_place(plane, lane, lanes)
-    handed = START(operands, real, imaginary, at, before, LANES, KIND, COMPLEX, ACC)
+    numbers = n0, n1, n2, n3, n4, n5
+    handed = START(operands, numbers, at, before, LANES, KIND, COMPLEX, ACC)
     for _ in range(count):
         raws = ()
         for u in tl.static_range(STEPS):
@@ -277,14 +288,14 @@ def columns(
                 after = choose(cut[0], b, after)
             if COMPLEX:  # else 1 * x + 0 is x, infinite or not
                 after = choose((here >= 0) & (here < time), after, state)
-            state = after
             if products is None:
-                FINISH(results, place, state, kept, LANES, 1, W, REVERSE)
+                FINISH(results, place, after, state, kept, LANES, 1, W, REVERSE)
             else:
                 product = times(a, product)
                 flaws = flaws + flaw(a)
                 if len(cut) == 1:
                     crossed = crossed | cut[0]
+            state = after
         step = step + ahead * STEPS
 
     if products is not None:

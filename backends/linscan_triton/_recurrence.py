@@ -40,8 +40,7 @@ def load_scan(
 @triton.jit
 def start_scan(
     operands,
-    real,
-    imaginary,
+    numbers,
     at,
     before,
     LANES: tl.constexpr,
@@ -51,7 +50,7 @@ def start_scan(
 ):
     """The multiplier if it is a number."""
     if KIND == "scalar":
-        return number(real, imaginary, COMPLEX, ACC)
+        return number(numbers[0], numbers[1], COMPLEX, ACC)
     else:
         return ()
 
@@ -93,6 +92,7 @@ def finish_scan(
     results,
     place,
     x,
+    before,
     kept,
     LANES: tl.constexpr,
     V: tl.constexpr,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -33,6 +33,8 @@ REAL = {
     "complex128": "float64",
 }
 """The dtype of a number's parts."""
+NOUGHTS = (0.0,) * 6
+"""Numbers that kernels are given and do not need."""
 ALL_REGISTERS = 255
 """Where this is not said, the compiler spills some for the sake of one more program."""
 REGISTERS = 128
@@ -85,7 +87,6 @@ def layout(x: Tensor) -> Layout:
     return Layout(strides(tuple(x.shape), x.stride()), x.data_ptr() % 16 == 0)
 
 
-@torch.no_grad()
 def scan(
     problem: ScanProblem, a: Any, b: Tensor, initial: Tensor | None, reset: Any, out: Any
 ) -> tuple[Tensor, Tensor | None]:
@@ -98,38 +99,67 @@ def scan(
         state = problem.outer, 1, problem.inner
         final = torch.empty(state, dtype=b.dtype, device=b.device)
     if out.numel():
-        number = problem.a == "scalar"
-        given = (None if number else a, b, reset, out, initial, final)
-        run(problem, given, complex(a) if number else 0j)
+        numbers: Sequence[float] = ()
+        if problem.a == "scalar":
+            number = complex(a)
+            numbers, a = (number.real, number.imag), None
+        run(problem, (a, b, reset, out, initial, final), numbers)
     elif final is not None:
         final.copy_(torch.zeros_like(final) if initial is None else initial)
     return out, final
 
 
 def run(
-    problem: ScanProblem, given: tuple[Any, ...], number: complex = 0j, code: Code = SCAN
+    problem: ScanProblem,
+    given: tuple[Any, ...],
+    numbers: Sequence[float] = (),
+    code: Code = SCAN,
 ) -> None:
     """Run code on operands, results, an initial and a final state; each problem has one code."""
+    given = tuple([None if x is None else x.resolve_conj().resolve_neg() for x in given])
     device = given[1].device
-    layouts = tuple(None if x is None else layout(x) for x in given)
-    key = problem, device, layouts
+    key = (problem, device, *[None if x is None else _seen(x) for x in given])
     plan = _plans.get(key)
     if plan is None:
         if len(_plans) >= 1024:
             _plans.clear()
+        layouts = tuple([None if x is None else layout(x) for x in given])
         plan = _plans[key] = make_plan(problem, layouts, device, code=code)
-    with _current(device):
-        plan.run(given, number)
+    module = plan.module
+    if module is None or module.current_device() == device.index:
+        plan.run(given, numbers)
+    else:
+        with module.device(device):  # kernels are launched on the current one
+            plan.run(given, numbers)
 
 
-def _current(device: torch.device) -> Any:
-    """Kernels are launched on the current device."""
-    if device.type == "cpu":
-        return contextlib.nullcontext()
-    module = torch.get_device_module(device)
-    if module.current_device() == device.index:
-        return contextlib.nullcontext()
-    return module.device(device)
+def _seen(x: Tensor) -> tuple[Any, ...]:
+    """What :func:`layout` looks at."""
+    return x.shape, x.stride(), x.data_ptr() % 16 == 0
+
+
+class Launch:
+    """One launch of a plan."""
+
+    def __init__(
+        self, kernel: Any, grid: tuple[int, int, int], sizes: tuple[int, ...], constants: Any
+    ) -> None:
+        self._kernel = kernel[grid]
+        self._sizes = sizes
+        self._constants = constants
+        self._values = tuple([constants[name] for name in kernel.arg_names if name in constants])
+        self._grid = grid
+        self._compiled: Any = None
+
+    def __call__(self, operands: Sequence[Any], numbers: Sequence[float]) -> None:
+        """Triton looks up the kernel for the first operands; all others are of their kinds."""
+        numbers = (*numbers, *NOUGHTS[len(numbers) :])
+        if self._compiled is not None:
+            self._compiled(*operands, *numbers, *self._sizes, *self._values)
+            return
+        compiled = self._kernel(*operands, *numbers, *self._sizes, **self._constants)
+        if compiled is not None and torch.version.hip is None:  # ROCm's depend on storage, too
+            self._compiled = compiled[self._grid]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,33 +171,32 @@ class Plan:
     """How many there are."""
     ways: tuple[Way | None, ...]
     """Of the operands, the results, the initial and the final state."""
-    grid: tuple[int]
-    sizes: tuple[int, int, int, int]
-    """Lanes, steps, chunks, tiles per chunk."""
-    constants: dict[str, Any]
-    """The kernel's, and how it is launched."""
+    module: Any
+    """The device's, of torch; None for a CPU."""
+    totals: Launch
+    """Of chunks."""
+    launch: Launch
     over_chunks: ScanProblem | None
     """The scan of the chunks' totals."""
 
-    def run(self, given: tuple[Any, ...], number: complex) -> None:
+    def run(self, given: tuple[Any, ...], numbers: Sequence[float]) -> None:
         """Write the result, and the final state if there is to be one."""
-        *placed, initial, final = (
-            None if way is None else (_parts(tensor), *way)
-            for tensor, way in zip(given, self.ways, strict=True)
-        )
-        launch = self._launch
+        *placed, initial, final = [
+            None if way is None else (_parts(x), *way)
+            for x, way in zip(given, self.ways, strict=True)
+        ]
         operands, results = tuple(placed[: self.operands]), tuple(placed[self.operands :])
         if self.over_chunks is None:
-            launch(number, operands, results, initial, final, None, None, None, None)
+            self.launch((operands, results, initial, final, None, None, None, None), numbers)
             return
         totals = products, sums, cuts, states = self._per_chunk(given[1].device)
-        *found, starts = (None if y is None else _states(y) for y in totals)
-        launch(number, operands, results, initial, None, *found, None)
+        *found, starts = [None if y is None else _states(y) for y in totals]
+        self.totals((operands, results, initial, None, *found, None), numbers)
         start = given[-2]
         if start is not None and self.regime.lane == 0:
             start = start.transpose(0, 2)
         scan(self.over_chunks, products, sums, start, cuts, states)
-        launch(number, operands, results, initial, final, None, None, None, starts)
+        self.launch((operands, results, initial, final, None, None, None, starts), numbers)
 
     def _per_chunk(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
         """A product, a sum, a cut and a state of every chunk, ``(planes, chunks, lanes)``."""
@@ -180,10 +209,6 @@ class Plan:
         if problem.reset:
             cuts = torch.empty(shape, dtype=torch.bool, device=device).transpose(1, 2)
         return products, sums, cuts, states
-
-    def _launch(self, number: complex, *operands: Any) -> None:
-        kernel = KERNELS[self.regime.kernel][self.grid]
-        kernel(*operands, number.real, number.imag, *self.sizes, **self.constants)
 
 
 _plans: dict[Any, Plan] = {}
@@ -240,26 +265,30 @@ def make_plan(
     own = {"V": chosen.vector, "ONCE": chosen.tiles(problem) == 1}
     if chosen.kernel == "columns":
         own = {"W": chosen.vector}
+    constants = {
+        "LANES": chosen.lanes,
+        "STEPS": chosen.steps,
+        **own,
+        "KIND": code.kind or problem.a,
+        "REVERSE": problem.reverse,
+        "COMPLEX": parts == 2,
+        "ACC": getattr(tl, REAL[problem.accumulate]),
+        "START": code.start,
+        "LOAD": code.load[chosen.kernel],
+        "PREPARE": code.prepare,
+        "FINISH": code.finish,
+        **launch_options(chosen, device),
+    }
+    kernel, grid = KERNELS[chosen.kernel], (chosen.blocks(problem) * chunks, 1, 1)
+    sizes = chosen.rows(problem), problem.time, chunks, chosen.chunk or chosen.tiles(problem)
+    totals, launch = (Launch(kernel, grid, sizes, constants) for _ in range(2))
     return Plan(
         regime=chosen,
         operands=code.operands,
         ways=tuple(way(y, 1 if i in code.flags else parts) for i, y in enumerate(layouts)),
-        grid=(chosen.blocks(problem) * chunks,),
-        sizes=(chosen.rows(problem), problem.time, chunks, chosen.chunk or chosen.tiles(problem)),
-        constants={
-            "LANES": chosen.lanes,
-            "STEPS": chosen.steps,
-            **own,
-            "KIND": code.kind or problem.a,
-            "REVERSE": problem.reverse,
-            "COMPLEX": parts == 2,
-            "ACC": getattr(tl, REAL[problem.accumulate]),
-            "START": code.start,
-            "LOAD": code.load[chosen.kernel],
-            "PREPARE": code.prepare,
-            "FINISH": code.finish,
-            **launch_options(chosen, device),
-        },
+        module=None if device.type == "cpu" else torch.get_device_module(device),
+        totals=totals,
+        launch=launch,
         over_chunks=over_chunks,
     )
 
@@ -304,4 +333,4 @@ def launch_options(chosen: Regime, device: torch.device) -> dict[str, Any]:
 
 def _parts(x: Tensor) -> Tensor:
     """A tensor's memory; of complex numbers, that of their parts."""
-    return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
+    return torch.view_as_real(x) if x.is_complex() else x

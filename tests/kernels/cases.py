@@ -8,14 +8,15 @@ from typing import Any, Literal, get_args
 
 import torch
 
-from linscan._problem import EstimatorInputs, EstimatorProblem, Kind, ScanProblem
+from linscan._problem import ACCUMULATE, EstimatorInputs, EstimatorProblem, Kind, ScanProblem
 from linscan_triton import BACKEND
 
-Work = Literal["scan", "backward", "gae", "discounted_returns", "td_lambda"]
+Work = Literal["scan", "backward", "gae", "discounted_returns", "td_lambda", "vtrace"]
 Make = Callable[[tuple[int, ...], torch.dtype], torch.Tensor]
 
 SCAN_EXTRAS = ("reset", "initial", "final")
 FLAGS = ("terminated", "truncated")
+RESULTS = {"gae": 2, "discounted_returns": 1, "td_lambda": 1, "vtrace": 3}
 
 
 @dataclass(frozen=True)
@@ -72,11 +73,13 @@ class Case:
             terminated="terminated" in self.extras,
             truncated="truncated" in self.extras,
             mask="mask" in self.extras,
+            own=("full", *["scalar"] * 4) if self.work == "vtrace" else (),
         )
         run = BACKEND.fused[self.work](problem)
         if isinstance(run, str):
             raise NotImplementedError(f"{self}: {run}")
         dtype = getattr(torch, self.dtype)
+        weight = getattr(torch, ACCUMULATE[self.dtype])
         inputs: dict[str, Any] = dict.fromkeys(EstimatorInputs._fields)
         inputs["rewards"] = make(self.shape, dtype)
         if problem.values:
@@ -85,8 +88,9 @@ class Case:
             inputs["truncation_values"] = make(self.shape, dtype)
         inputs |= {flag: make(self.shape, torch.bool) for flag in self.extras}
         inputs |= {"gamma": 0.99, "lam": None if problem.lam is None else 0.95}
-        results = 2 if self.work == "gae" else 1
-        run(EstimatorInputs(**inputs), [make(self.shape, dtype) for _ in range(results)])
+        if self.work == "vtrace":
+            inputs["own"] = (make(self.shape, weight), 1.0, 1.0, 1.0, 0.0)
+        run(EstimatorInputs(**inputs), [make(self.shape, dtype) for _ in range(RESULTS[self.work])])
 
 
 def estimators() -> tuple[Work, ...]:

@@ -25,7 +25,7 @@ from cases import Case, estimators
 from triton import knobs
 from triton.runtime.interpreter import InterpreterBuilder
 
-from linscan._problem import ITEMSIZE
+from linscan._problem import ACCUMULATE, ITEMSIZE
 from linscan.testing._interpreter import quicken
 
 SHAPES = {
@@ -92,9 +92,10 @@ def cases() -> Iterator[tuple[str, Case]]:
 
 def minimum(case: Case) -> int:
     """Bytes per element that have to move: what is read and what is written, each once."""
-    arrays = {"gae": 4, "td_lambda": 3, "discounted_returns": 2, "backward": 5, "scan": 3}
+    arrays = {"gae": 4, "td_lambda": 3, "discounted_returns": 2, "backward": 5, "scan": 3, "vtrace": 5}
     count = arrays[case.work] - (case.a == "scalar")
-    return count * ITEMSIZE[case.dtype] + len(case.extras)
+    ratios = ITEMSIZE[ACCUMULATE[case.dtype]] * (case.work == "vtrace")
+    return count * ITEMSIZE[case.dtype] + ratios + len(case.extras)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The backend on NumPy memory: its kernels compiled by the host's C++ compiler, against a shim.
+"""The backend in CPU memory: its kernels compiled by the host's C++ compiler, against a shim.
 
 ``HostModule`` stands in for ``cupy.RawModule``; everything else is the backend's own.
 """
@@ -18,8 +18,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from linscan import _host
 from linscan_cupy import CupyBackend
@@ -96,8 +94,17 @@ class HostModule:
         return call
 
 
-class Host(Cuda):
-    """NumPy memory as a device's."""
+class CupyOnHost(CupyBackend):
+    """The backend itself, for the arrays of the stand-in, whose ``RawModule`` is ``HostModule``."""
+
+    def why_not(self) -> str | None:
+        if shutil.which(COMPILER) is None:
+            return f"there is no C++ compiler: {COMPILER} is not found"
+        return None
+
+
+class Memory(Cuda):
+    """CPU memory, as torch has it: what NumPy sees of it."""
 
     def raw_module(self, **options: Any) -> Any:
         return HostModule(**options)
@@ -112,44 +119,27 @@ class Host(Cuda):
         return x.ctypes.data, x.strides
 
 
-def aligned(x: Any) -> Any:
-    """``x``, or a copy if its elements are misaligned, as they never are on a device."""
-    if not isinstance(x, np.ndarray) or not x.size:
-        return x
-    where = x.ctypes.data, *(s for s, n in zip(x.strides, x.shape, strict=True) if n > 1)
-    return x if all(s % x.itemsize == 0 for s in where) else x.copy()
-
-
-class HostBackend(CupyBackend):
-    """The backend, with that device."""
+class TorchOnHost(CupyOnHost):
+    """The same for torch tensors in CPU memory, which have the dtype that NumPy lacks."""
 
     name = "cupy_on_host"
     rank = 1000
-
-    def why_not(self) -> str | None:
-        if shutil.which(COMPILER) is None:
-            return f"there is no C++ compiler: {COMPILER} is not found"
-        return None
 
     def owns(self, x: Any) -> bool:
         return _host.is_cpu_array(x)
 
     def scan(self, problem: Any, a: Any, b: Any, initial: Any, reset: Any, out: Any) -> Any:
-        target = _host.view(out)
-        m, n, start, cut = (aligned(_host.view(x)) for x in (a, b, initial, reset))
-        fitting = aligned(target)
-        x, final = super().scan(problem, m, n, start, cut, fitting)
-        if fitting is not target:
-            target[...] = x
+        x, final = super().scan(problem, *map(_host.view, (a, b, initial, reset, out)))
         x, final = (None if y is None else _host.like(y, b, problem.dtype) for y in (x, final))
         return x if out is None else out, final
 
     def _device(self) -> Cuda:
-        return HOST
+        return MEMORY
 
 
-HOST = Host()
-BACKEND = HostBackend()
+MEMORY = Memory()
+BACKENDS = {"cupy": CupyOnHost(), "torch": TorchOnHost()}
+"""By the library of the arrays."""
 
 
 @dataclass

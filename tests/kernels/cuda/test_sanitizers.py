@@ -11,6 +11,7 @@ import host
 import pytest
 
 HERE = Path(__file__).parent
+WHY_NOT = host.BACKENDS["cupy"].why_not()
 LAWS = {
     "address": "test_threads or (test_every_dtype and 2-full-forward) or nothing_is_written",
     "thread": "test_threads",
@@ -23,7 +24,7 @@ def library(name: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-@pytest.mark.skipif(host.BACKEND.why_not() is not None, reason=str(host.BACKEND.why_not()))
+@pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 @pytest.mark.parametrize("sanitizer", list(LAWS))
 def test_clean(sanitizer: str) -> None:
     loaded = library({"address": "asan", "thread": "tsan"}[sanitizer])
