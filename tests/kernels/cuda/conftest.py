@@ -25,7 +25,7 @@ import host
 import standin
 
 EVERY_CASE = bool(os.environ.get("LINSCAN_EVERY_CASE"))
-FEW = 4
+FEW = 3
 LIBRARIES = ["cupy"] if find_spec("torch") is None else ["cupy", "torch"]
 
 

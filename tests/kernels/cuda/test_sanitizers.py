@@ -33,6 +33,7 @@ def test_clean(sanitizer: str) -> None:
     environment = {
         **os.environ,
         "LINSCAN_SHIM": sanitizer,
+        "LINSCAN_EVERY_CASE": "1",
         "LD_PRELOAD": loaded,
         "ASAN_OPTIONS": "detect_leaks=0",
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",

@@ -1,0 +1,3 @@
+"""The laws of the other estimators."""
+
+from linscan.testing.test_families import *  # noqa: F403
