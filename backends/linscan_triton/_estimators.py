@@ -85,7 +85,7 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
         numbers = [gamma, lam]
         if is_vtrace:
             log_rhos, *limits = inputs.own
-            operands.append(tensor(log_rhos, p.dtype))
+            operands.append(tensor(log_rhos, ACCUMULATE[p.dtype]))
             numbers += limits
         results = [tensor(x, p.out_dtype) for x in out]
         run(scanned, (*operands, *results, None, None), numbers, code)

@@ -19,9 +19,11 @@ pytest.importorskip("triton")
 if os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs TRITON_INTERPRET=1", allow_module_level=True)
 
+import linscan  # noqa: E402
 from linscan._problem import ACCUMULATE, EstimatorProblem, ScanProblem  # noqa: E402
 from linscan.testing._interpreter import quicken  # noqa: E402
 from linscan.testing.engines import Engine  # noqa: E402
+from linscan.testing.families import call_of, suits  # noqa: E402
 from linscan.testing.rollouts import NAMES, SOURCES, Kind, check, rollout  # noqa: E402
 from linscan_triton import BACKEND, _regimes, _scan  # noqa: E402
 from linscan_triton._regimes import Regime  # noqa: E402
@@ -86,13 +88,62 @@ def test_estimators_at_lengths_around_tiles(way: str, name: str) -> None:
             assert len(passes) == 1
 
 
+@pytest.mark.parametrize("case", ["vtrace", "leaky vtrace"])
+@pytest.mark.parametrize("way", [*WAYS, *CHUNKS])
+def test_vtrace_at_lengths_around_tiles(way: str, case: str) -> None:
+    columns = way.startswith("columns")
+    lengths = (1, 15, 16, 17, 41) if columns else (1, 63, 64, 65, 200)
+    for i, kind in enumerate(KINDS):
+        if not suits(case, kind) or ("mask" in kind.layout and way in CHUNKS):
+            continue
+        kind = kind._replace(decay="number")
+        r = call_of(case, kind, 20 if columns else 3, lengths[i % 5], axis=0 if columns else 1)
+        with through((WAYS | CHUNKS)[way]) as passes:
+            check(ENGINE, r)
+        assert len(passes) == 1
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 @pytest.mark.parametrize("way", WAYS)
 def test_estimators_of_every_dtype(way: str, dtype: str) -> None:
     axis = 0 if way == "columns" else 1
-    for name in NAMES:
-        with through(WAYS[way]):
-            check(ENGINE, rollout(name, Kind(layout="mask"), 3, 70, dtype=dtype, axis=axis))
+    for r in (
+        *(rollout(name, Kind(layout="mask"), 3, 70, dtype=dtype, axis=axis) for name in NAMES),
+        call_of("leaky vtrace", Kind(layout="mask"), 3, 70, dtype, axis),
+    ):
+        with through(WAYS[way]) as passes:
+            check(ENGINE, r)
+        assert len(passes) == 1
+
+
+def test_a_ratio_without_bound_is_clipped_without_nan() -> None:
+    log_rhos = torch.tensor([[1000.0, 0.0, torch.nan, -1000.0]])
+    terminated = torch.tensor([[False, True, False, True]])
+    found = linscan.vtrace(
+        log_rhos, torch.ones(1, 4), torch.zeros(1, 4), gamma=0.5, terminated=terminated,
+        backend="triton",
+    )  # fmt: skip
+    for x in found:  # 1.5, 1, NaN and 0 by hand
+        assert torch.equal(x.nan_to_num(7), torch.tensor([[1.5, 1.0, 7.0, 0.0]]))
+
+
+@pytest.mark.parametrize("own", [("scalar", *["scalar"] * 4), ("full", "row", *["scalar"] * 3)])
+def test_vtrace_of_other_operands_is_declined(own: Any) -> None:
+    problem = EstimatorProblem(
+        "vtrace", 2, 9, 1, "float32", "float32", "scalar", "scalar", own=own
+    )  # fmt: skip
+    assert "log_rhos" in str(BACKEND.fused["vtrace"](problem))
+
+
+def test_lazily_negated_and_conjugated_numbers_are_what_they_mean() -> None:
+    z = torch.complex(torch.ones(3, 5), torch.full((3, 5), 2.0))
+    ones = torch.ones(3, 5)
+    x = linscan.scan(0.0, z.conj().imag, ones[:, 0], backend="triton")
+    assert torch.equal(x, -2 * ones)
+    x = linscan.scan(z[:, :1].conj().expand(3, 5), 0 * z, z[:, 0], backend="triton")
+    assert torch.equal(x[:, 1], (z.conj() * z.conj() * z)[:, 0])
+    advantages, _ = linscan.gae(z.conj().imag, 0 * ones, gamma=0, lam=0, backend="triton")
+    assert torch.equal(advantages, -2 * ones)
 
 
 def test_long_rows_are_cut_into_chunks_unless_there_are_holes() -> None:

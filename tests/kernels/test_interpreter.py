@@ -60,7 +60,8 @@ def run(p: Problem, chosen: Regime) -> tuple[Any, Any]:
     given = (a, b, reset, x, initial, final)
     layouts = tuple(None if y is None else layout(y) for y in given)
     plan = make_plan(canonical, layouts, b.device, chosen)
-    plan.run(given, complex(p.a) if number else 0j)
+    value = complex(p.a) if number else 0j
+    plan.run(given, (value.real, value.imag))
     return x, final
 
 

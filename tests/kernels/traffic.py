@@ -92,7 +92,14 @@ def cases() -> Iterator[tuple[str, Case]]:
 
 def minimum(case: Case) -> int:
     """Bytes per element that have to move: what is read and what is written, each once."""
-    arrays = {"gae": 4, "td_lambda": 3, "discounted_returns": 2, "backward": 5, "scan": 3, "vtrace": 5}
+    arrays = {
+        "gae": 4,
+        "td_lambda": 3,
+        "discounted_returns": 2,
+        "backward": 5,
+        "scan": 3,
+        "vtrace": 5,
+    }
     count = arrays[case.work] - (case.a == "scalar")
     ratios = ITEMSIZE[ACCUMULATE[case.dtype]] * (case.work == "vtrace")
     return count * ITEMSIZE[case.dtype] + ratios + len(case.extras)
