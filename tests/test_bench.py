@@ -234,7 +234,6 @@ def test_a_picture_of_lines_and_one_of_bars(tmp_path: Path):
 
 
 def test_the_preset_is_the_published_table(monkeypatch, capsys, tmp_path: Path):
-    pytest.importorskip("torch")  # its chunks are torch's
     monkeypatch.setattr(_preset, "QUICK", 1024)
     monkeypatch.setattr(
         _preset,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 
@@ -38,25 +38,21 @@ def shapes(quick: bool) -> list[tuple[int, int]]:
     return [(rows // scale, time // scale) for rows, time in PUBLISHED]
 
 
-def table(results: Sequence[Result], machine: dict[str, str], quick: bool) -> Table:
-    """Seconds as published and as measured, with the speed against the loop."""
-    ways = {result.way: result for result in results if result.way != MATRIX}
-    found = {(result.rows, result.time, result.way): result.median for result in results}
-    title = f"\nGAE, float32: seconds of a call. Here: {machine['device']}"
-    rows = Table(title=title, title_justify="left")
-    rows.add_column("", no_wrap=True)
-    for shape in shapes(quick):
-        name = "×".join(map(str, shape))
-        headings = [f"{name} here", "speed"] if quick else [f"{name} published", "here", "speed"]
-        for heading in headings:
-            rows.add_column(heading, justify="right")
-    for way, result in ways.items():
-        cells = []
-        for published, shape in zip(PUBLISHED.values(), shapes(quick), strict=True):
-            seconds, serial = found[(*shape, way)], found[(*shape, "serial")]
-            if not quick:
-                cells.append(f"{published[way]:.6f}" if way in published else "")
-            cells.append("left out" if seconds is None else f"{seconds:.6f}")
-            cells.append(f"{ratio(serial / seconds)} ×" if serial and seconds else "")
-        rows.add_row(label(result), *cells)
-    return rows
+def tables(results: Sequence[Result], quick: bool) -> Iterator[Table]:
+    """Seconds as published and as measured, with the speed against the loop, for each shape."""
+    for published, (rows, time) in zip(PUBLISHED.values(), shapes(quick), strict=True):
+        title = f"\n{rows}×{time}, seconds of a call"
+        table = Table(title=title, title_justify="left")
+        for heading in ("", *(() if quick else ("published",)), "here", "speed"):
+            table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
+        found = {x.way: x for x in results if (x.rows, x.time) == (rows, time) and x.way != MATRIX}
+        serial = found["serial"].median
+        for way, result in found.items():
+            seconds = result.median
+            table.add_row(
+                label(result),
+                *(() if quick else (f"{published[way]:.6f}" if way in published else "",)),
+                "left out" if seconds is None else f"{seconds:.6f}",
+                f"{ratio(serial / seconds)} ×" if serial and seconds else "",
+            )
+        yield table

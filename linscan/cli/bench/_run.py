@@ -58,7 +58,8 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         console.print(f"[yellow]{warning}[/]")
     bench = measure(setting, shapes, options.seconds, options.limit, console)
     if options.preset:
-        console.print(_preset.table(bench.results, bench.machine, options.quick))
+        console.print(f"GAE, float32. Here: {bench.machine['device']}")
+        console.print(*_preset.tables(bench.results, options.quick), sep="")
         if not options.quick:
             console.print(_preset.NOTE, soft_wrap=True)
     _report.show(console, setting, bench.results, bench.machine)
