@@ -11,7 +11,7 @@ from typing import Any
 from linscan._problem import EstimatorProblem, ScanProblem
 from linscan._protocol import Fused, Kernel
 
-ESTIMATORS = ("gae", "discounted_returns", "td_lambda")
+ESTIMATORS = ("gae", "discounted_returns", "td_lambda", "vtrace")
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from linscan import _arrays
-from linscan._problem import ITEMSIZE, EstimatorInputs, EstimatorProblem
+from linscan._problem import ACCUMULATE, ITEMSIZE, EstimatorInputs, EstimatorProblem
 from linscan._protocol import Fused, Kernel
 from linscan_cupy._device import Cuda
 from linscan_cupy._launch import (
@@ -31,15 +31,17 @@ from linscan_cupy._launch import (
     MASK,
     GAMMA,
     LAM,
-    ADVANTAGES,
-    RETURNS,
+    LOG_RHOS,
+    *OUT,
     RULES,
-) = range(JOB, JOB + 4 * 11 + 1, 4)
-GAMMA_SIZE, LAM_SIZE, GAMMA_NUMBER, LAM_NUMBER = range(RULES + 4, RULES + 8)
-WORDS = LAM_NUMBER + 1
+) = range(JOB, JOB + 4 * 13 + 1, 4)
+SIZES = {GAMMA: RULES + 4, LAM: RULES + 5}
+NUMBERS = GAMMA_NUMBER, LAM_NUMBER, *OWN_NUMBERS = range(RULES + 6, RULES + 13)
+WORDS = NUMBERS[-1] + 1
 
-ESTIMATORS = ("gae", "discounted_returns", "td_lambda")
+RETURNS = ("gae", "discounted_returns", "td_lambda")
 """In the order of the source."""
+RESULTS = {"gae": 2, "discounted_returns": 1, "td_lambda": 1, "vtrace": 3}
 
 _launches = Launches()
 
@@ -53,9 +55,11 @@ def prepare(cuda: Cuda, problem: EstimatorProblem) -> Fused | str:
         return "no kernel with a second lambda"
     if not {p.gamma, p.lam} <= {"scalar", "row", None}:
         return "no kernel with gamma or lam that changes from step to step"
+    if set(p.own[1:]) - {"scalar"}:
+        return "no kernel with clips or a leak that are arrays"
 
-    size = ITEMSIZE[p.dtype]
-    given: dict[int, tuple[str, int] | None] = {
+    size, wide = ITEMSIZE[p.dtype], ACCUMULATE[p.dtype]
+    given = {
         REWARDS: ("rewards", size),
         VALUES: ("values", size) if p.values else None,
         LAST_VALUES: ("last_values", size) if p.last_values else None,
@@ -68,13 +72,15 @@ def prepare(cuda: Cuda, problem: EstimatorProblem) -> Fused | str:
     elif p.truncation == "values":
         given[OTHER] = ("truncation_values", size)
     fields = [
-        (word, itemsize, word != LAST_VALUES, name)
-        for word, (name, itemsize) in ((word, x) for word, x in given.items() if x is not None)
+        (word, x[1], word != LAST_VALUES, EstimatorInputs._fields.index(x[0]))
+        for word, x in given.items()
+        if x is not None
     ]
     level = 2 if p.mask else int(p.terminated or p.truncated)
-    work = f"Estimate<{ELEMENTS[p.dtype]}, {level}, {str(OTHER in given).lower()}>"
+    rule = "VTrace" if p.estimator == "vtrace" else "Returns"
+    work = f"Estimate<{ELEMENTS[p.dtype]}, {level}, {str(OTHER in given).lower()}, {rule}>"
     rules = (
-        ESTIMATORS.index(p.estimator),
+        RETURNS.index(p.estimator) if rule == "Returns" else 0,
         p.next_values,
         p.truncation == "current_value",
         p.masked == "carry",
@@ -84,28 +90,29 @@ def prepare(cuda: Cuda, problem: EstimatorProblem) -> Fused | str:
         words = np.zeros(WORDS, np.int64)
         words[RULES : RULES + 4] = rules
         for x in operands:
-            if x.word in (GAMMA, LAM):
-                words[GAMMA_SIZE if x.word == GAMMA else LAM_SIZE] = x.itemsize
+            if x.word in SIZES:
+                words[SIZES[x.word]] = x.itemsize
         shape = p.outer, p.time, p.inner
         return Launch(cuda, work, p.dtype, shape, p.chunk_size, operands, words)
 
     def run(inputs: EstimatorInputs, out: Sequence[Any]) -> None:
         if not p.outer * p.time * p.inner:
             return
-        arrays = [
-            (word, itemsize, stepped, getattr(inputs, name))
-            for word, itemsize, stepped, name in fields
-        ]
-        arrays.append((RETURNS, size, True, out[-1]))
-        if p.estimator == "gae":
-            arrays.append((ADVANTAGES, size, True, out[0]))
+        arrays = [(word, itemsize, stepped, inputs[i]) for word, itemsize, stepped, i in fields]
+        arrays += [(word, size, True, x) for word, x in zip(OUT, out, strict=False)]
         numbers = {}
         for word, number, x in ((GAMMA, GAMMA_NUMBER, inputs.gamma), (LAM, LAM_NUMBER, inputs.lam)):
             if x is None or _arrays.is_scalar(x):
                 numbers[number] = float_bits(x or 0.0)
             else:
-                wide = _arrays.dtype_name(x) == "float64"
-                arrays.append((word, 8 if wide else 4, False, x))
+                double = _arrays.dtype_name(x) == "float64"
+                arrays.append((word, 8 if double else 4, False, x))
+        if inputs.own:
+            log_rhos, *clips = inputs.own
+            if not _arrays.is_scalar(log_rhos):
+                arrays.append((LOG_RHOS, ITEMSIZE[wide], True, _arrays.native(log_rhos, wide)))
+                log_rhos = 0.0
+            numbers |= zip(OWN_NUMBERS, map(float_bits, (log_rhos, *clips)), strict=True)
         _launches.run(cuda, p, arrays, numbers, make, out[0])
 
     return run
@@ -115,10 +122,12 @@ def explain(problem: EstimatorProblem) -> Kernel:
     """What runs a problem in one pass, on contiguous operands."""
     p = problem
     tiles = tiling(p.dtype, p.outer * p.inner, p.time, p.inner > 1, p.chunk_size)
-    written = 1 + (p.estimator == "gae")
-    numbers = 1 + p.values + (p.next_values or p.truncation == "values")
-    moved = ITEMSIZE[p.dtype] * numbers + p.terminated + p.truncated + p.mask
+    size = ITEMSIZE[p.dtype]
+    moved = size * (1 + p.values + (p.next_values or p.truncation == "values"))
+    moved += p.terminated + p.truncated + p.mask
+    if p.own and p.own[0] == "full":
+        moved += ITEMSIZE[ACCUMULATE[p.dtype]]
     if tiles.chunks > 1:
         moved *= 2
-    total = float(moved + ITEMSIZE[p.dtype] * written)
+    total = float(moved + size * RESULTS[p.estimator])
     return Kernel(f"fused {tiles.kernel}", total, tiles.length if tiles.chunks > 1 else None)

@@ -25,7 +25,7 @@ WARP = 32
 JOB = 10
 """The words of a job: sizes first, then whether vectors may be read, totals and states."""
 WIDE, TOTALS, STATES = range(7, JOB)
-TOTAL, STATE = 10, 4
+TOTAL, STATE = 12, 4
 """The room for a chunk's total and for the state before it, in states, as in the source."""
 
 FEW_ROWS = 128

@@ -363,7 +363,8 @@ struct Place {
 template <class T, int STEPS>
 struct Steps {
     T a[STEPS], b[STEPS];
-    unsigned cuts;  // bit i: step i selects b
+    T c[STEPS], d[STEPS];  // c * (the state before a step) + d, if a work has another result
+    unsigned cuts;         // bit i: step i selects b, and d
 
     __device__ Map<T> map() const {
         Map<T> m = Map<T>::identity();
@@ -499,7 +500,8 @@ struct Scan : Row<E_, REVERSE_> {
         return s;
     }
 
-    __device__ void finish(const T (&state)[STEPS], const Raw&, Place p) const {
+    __device__ void finish(T, const T (&state)[STEPS], const Steps<T, STEPS>&, const Raw&,
+                           Place p) const {
         E results[STEPS];
 #pragma unroll
         for (int i = 0; i < STEPS; ++i) {
@@ -515,48 +517,124 @@ struct Scan : Row<E_, REVERSE_> {
 
 // ---------------------------------------------------------------------------------------- Estimate
 
-// x[t] = r[t] + on * n[t] (- v[t]) + keep * x[t+1]     where the trace goes on
-// x[t] = r[t] + cut * n[t] (- v[t])                    where it ends
-//
-// n is what follows a step: going backwards, the value of the valid step met last, or what a flag
-// put there.  That is found first, from the last thread that met any; then everything is linear.
-enum Estimator { GAE, DISCOUNTED_RETURNS, TD_LAMBDA };
 enum Follows { GOES_ON, ENDED, TRUNCATED, END_OF_ROW, UNKNOWN };
 enum Level { PLAIN, FLAGS, MASK };
 
-// OTHER: next_values are given, or truncation_values.
-template <class E_, int LEVEL, bool OTHER>
+// What follows the valid step to come, and why.
+template <class T>
+struct Following {
+    T value;
+    int code;
+};
+
+// A valid step by itself.
+template <class T>
+struct Known {
+    T reward, value, next, log_rho;
+};
+
+// The same, if it is the first one of a chunk, which cannot know what follows.
+template <class T>
+struct Waiting : Known<T> {
+    bool there = false;
+};
+
+// x[t] = b + a * x[t+1], where the trace goes on, else b; and there is c * x[t+1] + d, else d.
+template <class T>
+struct Term {
+    T a, b, c, d;
+};
+
+template <class T, int COUNT>
+struct Results {
+    T x[COUNT];
+};
+
+struct EstimateParams {
+    Job job;
+    Operand rewards, values, other, last, terminated, truncated, mask, gamma, lam, log_rhos;
+    Operand out[3];
+    Index estimator, next, current, carry;  // next: other is next_values
+    Index gamma_size, lam_size;             // in bytes; 0 for numbers
+    double gamma_number, lam_number, log_rho, rho_clip, c_clip, pg_rho_clip, leak;
+};
+
+// x[t] = r[t] + on * n[t] (- v[t]) + keep * x[t+1]     where the trace goes on
+// x[t] = r[t] + cut * n[t] (- v[t])                    where it ends
+enum Estimator { GAE, DISCOUNTED_RETURNS, TD_LAMBDA };
+
+template <class T>
+struct Returns {
+    static constexpr bool RHOS = false, ANOTHER = false;
+    static constexpr int RESULTS = 2;
+
+    bool gae;
+    T on, cut, keep;
+
+    __device__ Returns(const EstimateParams& p, double gamma, double lam)
+        : gae(p.estimator == GAE), on(T(gamma)), cut(T(gamma)), keep(T(gamma * lam)) {
+        if (p.estimator == DISCOUNTED_RETURNS) on = T(0 * gamma), keep = T(gamma);
+        if (p.estimator == TD_LAMBDA) on = T(gamma * (1 - lam));
+    }
+
+    __device__ Term<T> term(const Known<T>& step, T n, T, bool goes_on) const {
+        const T x = advance(goes_on ? on : cut, n, step.reward);
+        return {keep, gae ? x - step.value : x, T{}, T{}};
+    }
+
+    __device__ Results<T, RESULTS> results(T x, T value, T) const { return {x, x + value}; }
+};
+
+// x[t] = rho (r[t] + gamma * n[t] - v[t]) + gamma * lam * c * x[t+1], both of them clipped
+// pg[t] = rho (r[t] + gamma * (v[t+1] + lam * x[t+1]) - v[t]), clipped in a way of its own
+template <class T>
+struct VTrace {
+    static constexpr bool RHOS = true, ANOTHER = true;
+    static constexpr int RESULTS = 3;
+
+    T gamma, keep, rho_clip, c_clip, pg_rho_clip, leak;
+
+    __device__ VTrace(const EstimateParams& p, double gamma, double lam)
+        : gamma(T(gamma)), keep(T(gamma * lam)), rho_clip(T(p.rho_clip)), c_clip(T(p.c_clip)),
+          pg_rho_clip(T(p.pg_rho_clip)), leak(T(p.leak)) {}
+
+    __device__ static T least(T rho, T limit) { return rho > limit ? limit : rho; }
+
+    __device__ T leaky(T rho, T limit) const {
+        const T x = least(rho, limit);
+        return leak == 0 ? x : advance(leak, rho, (1 - leak) * x);
+    }
+
+    __device__ Term<T> term(const Known<T>& step, T n, T after, bool goes_on) const {
+        const T rho = exp(step.log_rho), pg = least(rho, pg_rho_clip);
+        const T target = advance(gamma, n, step.reward) - step.value;
+        const T ahead = advance(gamma, goes_on ? after : n, step.reward) - step.value;
+        return {keep * leaky(rho, c_clip), leaky(rho, rho_clip) * target, keep * pg, pg * ahead};
+    }
+
+    __device__ Results<T, RESULTS> results(T x, T value, T pg) const { return {x + value, pg, x}; }
+};
+
+// A return estimator, which goes backwards.  OTHER: next_values are given, or truncation_values.
+//
+// What follows a step is the value of the valid step met last, or what a flag put there.  That is
+// found first, from the last thread that met any; then everything is linear.
+template <class E_, int LEVEL, bool OTHER, template <class> class RULE>
 struct Estimate : Row<E_, true> {
     typedef E_ E;
     typedef Row<E, true> Base;
     typedef typename Base::T T;
+    typedef RULE<T> Rule;
     static constexpr int STEPS = Base::STEPS;
     static constexpr bool AHEAD = true;
-
-    struct Params {
-        Job job;
-        Operand rewards, values, other, last, terminated, truncated, mask, gamma, lam;
-        Operand advantages, returns;
-        Index estimator, next, current, carry;  // next: other is next_values
-        Index gamma_size, lam_size;             // in bytes; 0 for numbers
-        double gamma_number, lam_number;
-    };
+    typedef EstimateParams Params;
+    typedef Following<T> Ahead;
+    typedef Waiting<T> Head;
 
     struct Raw {
         E rewards[STEPS], values[STEPS], other[OTHER ? STEPS : 1];
+        T log_rhos[Rule::RHOS ? STEPS : 1];
         Byte terminated[STEPS], truncated[STEPS], mask[STEPS];
-    };
-
-    // What follows the valid step to come, and why.
-    struct Ahead {
-        T value;
-        int code;
-    };
-
-    // A valid step that does not know what follows it: the first one of a chunk.
-    struct Head {
-        T reward, value, next;
-        bool there = false;
     };
 
     struct State {
@@ -564,33 +642,25 @@ struct Estimate : Row<E_, true> {
         Ahead ahead;
     };
 
-    struct Weights {
-        T on, cut, keep;
-    };
-
     const Params& p;
-    const char *rewards, *values, *other, *terminated, *truncated, *mask;
-    char *advantages, *returns;
+    const char *rewards, *values, *other, *log_rhos, *terminated, *truncated, *mask;
+    char* out[Rule::RESULTS];
     Ahead beyond;
-    Weights w;
+    Rule rule;
 
     __device__ Estimate(const Params& p, Index i, Index j, bool live)
         : Base(p.job, live), p(p), rewards(p.rewards.row(i, j)), values(p.values.row(i, j)),
-          other(p.other.row(i, j)), terminated(p.terminated.row(i, j)),
-          truncated(p.truncated.row(i, j)), mask(p.mask.row(i, j)),
-          advantages(p.advantages.row(i, j)), returns(p.returns.row(i, j)),
-          beyond{T{}, END_OF_ROW} {
+          other(p.other.row(i, j)), log_rhos(p.log_rhos.row(i, j)),
+          terminated(p.terminated.row(i, j)), truncated(p.truncated.row(i, j)),
+          mask(p.mask.row(i, j)), beyond{T{}, END_OF_ROW},
+          rule(p, decay(p.gamma, i, j, p.gamma_size, p.gamma_number, live),
+               decay(p.lam, i, j, p.lam_size, p.lam_number, live)) {
+        for (int n = 0; n < Rule::RESULTS; ++n) out[n] = p.out[n].row(i, j);
         if (live && p.last.at) {
             E element;
             read<true>(&element, p.last.row(i, j));
             beyond.value = widen(element);
         }
-        const double gamma = decay(p.gamma, i, j, p.gamma_size, p.gamma_number, live);
-        const double lam = decay(p.lam, i, j, p.lam_size, p.lam_number, live);
-        w.on = w.cut = T(gamma);
-        w.keep = T(gamma * lam);
-        if (p.estimator == DISCOUNTED_RETURNS) w = {T(0 * gamma), T(gamma), T(gamma)};
-        if (p.estimator == TD_LAMBDA) w.on = T(gamma * (1 - lam));
     }
 
     __device__ static double decay(Operand x, Index i, Index j, Index size, double number,
@@ -617,6 +687,7 @@ struct Estimate : Row<E_, true> {
         get(raw.rewards, rewards, p.rewards);
         get(raw.values, values, p.values);
         if constexpr (OTHER) get(raw.other, other, p.other);
+        if constexpr (Rule::RHOS) get(raw.log_rhos, log_rhos, p.log_rhos);
         if constexpr (LEVEL >= FLAGS) {
             get(raw.terminated, terminated, p.terminated);
             get(raw.truncated, truncated, p.truncated);
@@ -652,12 +723,18 @@ struct Estimate : Row<E_, true> {
         }
     }
 
-    __device__ T add(T reward, T value, T next, Ahead ahead) const {
-        T n = p.next ? next : ahead.value;
+    __device__ Known<T> known(const Raw& raw, int k) const {
+        const T next = OTHER ? number(raw.other[OTHER ? k : 0]) : T{};
+        T log_rho{};
+        if constexpr (Rule::RHOS) log_rho = p.log_rhos.at ? raw.log_rhos[k] : T(p.log_rho);
+        return {number(raw.rewards[k]), number(raw.values[k]), next, log_rho};
+    }
+
+    __device__ Term<T> term(const Known<T>& step, Ahead ahead) const {
+        T n = p.next ? step.next : ahead.value;
         if (ahead.code == ENDED) n = T{};
-        if (ahead.code == TRUNCATED && p.current) n = value;
-        const T x = advance(ahead.code == GOES_ON ? w.on : w.cut, n, reward);
-        return p.estimator == GAE ? x - value : x;
+        if (ahead.code == TRUNCATED && p.current) n = step.value;
+        return rule.term(step, n, ahead.value, ahead.code == GOES_ON);
     }
 
     __device__ Steps<T, STEPS> steps(const Raw& raw, Place at, Ahead& ahead, Head& head) const {
@@ -668,53 +745,62 @@ struct Estimate : Row<E_, true> {
             const int k = Base::at(i);
             flag(raw, at, k, ahead);
             const bool cut = ahead.code != GOES_ON && ahead.code != UNKNOWN;
-            s.a[i] = cut ? T{} : T{1};
-            s.b[i] = T{};
+            Term<T> now = {1, T{}, T{}, T{}};
             if (valid(raw, at, k)) {
-                const T reward = number(raw.rewards[k]), value = number(raw.values[k]);
-                const T next = OTHER ? number(raw.other[OTHER ? k : 0]) : T{};
+                const Known<T> step = known(raw, k);
                 if (ahead.code == UNKNOWN) {
-                    head = {reward, value, next, true};
+                    head = {step, true};
                 } else {
-                    s.b[i] = add(reward, value, next, ahead);
-                    if (!cut) s.a[i] = w.keep;
+                    now = term(step, ahead);
                 }
-                ahead = {value, GOES_ON};
+                ahead = {step.value, GOES_ON};
             }
+            s.a[i] = cut ? T{} : now.a;
+            s.b[i] = now.b;
+            s.c[i] = now.c;
+            s.d[i] = now.d;
             s.cuts |= unsigned(cut) << i;
         }
         return s;
     }
 
-    __device__ void finish(const T (&state)[STEPS], const Raw& raw, Place at) const {
-        E first[STEPS], second[STEPS];
+    __device__ void finish(T before, const T (&state)[STEPS], const Steps<T, STEPS>& s,
+                           const Raw& raw, Place at) const {
+        E found[Rule::RESULTS][STEPS];
 #pragma unroll
         for (int i = 0; i < STEPS; ++i) {
             const int k = Base::at(i);
-            const bool shown = valid(raw, at, k) || p.carry;
-            const T returns = p.estimator == GAE ? state[i] + number(raw.values[k]) : state[i];
-            first[k] = narrow<E>(shown ? state[i] : T{});
-            second[k] = narrow<E>(shown ? returns : T{});
+            const bool there = valid(raw, at, k), shown = there || p.carry;
+            T another{};
+            if (Rule::ANOTHER && there) {
+                const T following = i ? state[i ? i - 1 : 0] : before;
+                another = s.cuts >> i & 1 ? s.d[i] : advance(s.c[i], following, s.d[i]);
+            }
+            const auto results = rule.results(state[i], number(raw.values[k]), another);
+#pragma unroll
+            for (int n = 0; n < Rule::RESULTS; ++n) {
+                found[n][k] = narrow<E>(shown ? results.x[n] : T{});
+            }
         }
-        const auto put = [&](const E(&x)[STEPS], char* row, const Operand& to) {
-            store(x, row + at.step * to.time, to.time, this->wide, at.count);
-        };
-        if (p.estimator == GAE) put(first, advantages, p.advantages);
-        put(second, returns, p.returns);
+#pragma unroll
+        for (int n = 0; n < Rule::RESULTS; ++n) {
+            const Index by = p.out[n].time;
+            if (p.out[n].at) store(found[n], out[n] + at.step * by, by, this->wide, at.count);
+        }
     }
 
     // The state after the step that had to wait for what follows it.
     __device__ T enter(const Head& head, Ahead ahead, T x) const {
         if (!head.there) return x;
-        const T b = add(head.reward, head.value, head.next, ahead);
-        return ahead.code == GOES_ON ? advance(w.keep, x, b) : b;
+        const Term<T> now = term(head, ahead);
+        return ahead.code == GOES_ON ? advance(now.a, x, now.b) : now.b;
     }
 };
 
 // ----------------------------------------------------------------------------------------- kernels
 
 // The room for a chunk's Total and State, in states.
-constexpr int TOTAL = 10, STATE = 4;
+constexpr int TOTAL = 12, STATE = 4;
 
 // What a chunk does to a state.
 template <class W>
@@ -876,12 +962,13 @@ __global__ void __launch_bounds__(THREADS) scan(const typename W::Params p) {
                 if constexpr (GROUP > WARP) __syncthreads();
             }
         } else {
-            T x[STEPS];
+            T before = state.x, x[STEPS];
             if constexpr (GROUP == 1) {
-                state.x = steps.walk(state.x, x);
+                state.x = steps.walk(before, x);
             } else {
                 T carry = state.x;
-                steps.walk(carry_in<GROUP>(shared, steps.map(), carry), x);
+                before = carry_in<GROUP>(shared, steps.map(), carry);
+                steps.walk(before, x);
                 bool finite = true;
 #pragma unroll
                 for (int i = 0; i < STEPS; ++i) finite &= is_finite(x[i]);
@@ -890,13 +977,13 @@ __global__ void __launch_bounds__(THREADS) scan(const typename W::Params p) {
                     carry = state.x;
                     for (int turn = 0; turn < GROUP; ++turn) {
                         T after = carry;
-                        if (lane == turn) after = steps.walk(carry, x);
+                        if (lane == turn) after = steps.walk(before = carry, x);
                         carry = from_lane<GROUP>(shared, after, turn);
                     }
                 }
                 state.x = carry;
             }
-            work.finish(x, raw, place);
+            work.finish(before, x, steps, raw, place);
         }
     }
 

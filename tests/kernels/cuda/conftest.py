@@ -18,12 +18,12 @@ import pytest
 from linscan._dispatch import registry
 from linscan.testing.engines import Engine
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(Path(__file__).parent))
 
 import host
 import standin
 
+HERE = Path(__file__).parent
 EVERY_CASE = bool(os.environ.get("LINSCAN_EVERY_CASE"))
 FEW = 3
 LIBRARIES = ["cupy"] if find_spec("torch") is None else ["cupy", "torch"]

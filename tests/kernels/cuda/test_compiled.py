@@ -21,12 +21,17 @@ SCANS = [  # what is scanned; threads per row; whether it is the first of two re
     ("Scan<Complex<float>, false, false>", 256, "false"),
     ("Scan<Complex<double>, false, true>", 256, "false"),
     ("Scan<Complex<double>, false, true>", 256, "true"),
-    ("Estimate<float, 0, false>", 256, "false"),
-    ("Estimate<float, 2, true>", 256, "false"),
-    ("Estimate<double, 2, true>", 256, "false"),
-    ("Estimate<double, 2, true>", 256, "true"),
+    ("Estimate<float, 0, false, Returns>", 256, "false"),
+    ("Estimate<float, 2, true, Returns>", 256, "false"),
+    ("Estimate<double, 2, true, Returns>", 256, "false"),
+    ("Estimate<double, 2, true, Returns>", 256, "true"),
+    ("Estimate<float, 0, false, VTrace>", 256, "false"),
+    ("Estimate<float, 2, true, VTrace>", 1, "false"),
+    ("Estimate<Half, 2, true, VTrace>", 256, "false"),
+    ("Estimate<double, 2, true, VTrace>", 256, "false"),
+    ("Estimate<double, 2, true, VTrace>", 256, "true"),
 ]
-JOINS = ["Scan<Complex<double>, false, true>", "Estimate<double, 2, true>"]
+JOINS = ["Scan<Complex<double>, false, true>", "Estimate<double, 2, true, VTrace>"]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +41,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("compiled") / "kernels.cu"
     kernels = [(f"scan<{work}, {group}, {totals}>", work) for work, group, totals in SCANS]
     kernels += [(f"join<{work}>", work) for work in JOINS]
-    lines = [f"template __global__ void {name}(const {work}::Params);" for name, work in kernels]
+    lines = [
+        f"template __global__ void {name}(const typename {work}::Params);" for name, work in kernels
+    ]
     path.write_text("\n".join([f'#include "{SOURCE}"', *lines]))
     return path
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from linscan.testing.engines import Engine
+from linscan.testing.families import call_of
 from linscan.testing.problems import problem
-from linscan.testing.rollouts import Kind, call, compare, rollout
+from linscan.testing.rollouts import LAYOUTS, Kind, call, compare, rollout
 from linscan.testing.test_scan import check as check_scan
 
 
@@ -37,10 +38,19 @@ def test_threads_that_take_turns(engine: Engine) -> None:
     np.testing.assert_allclose(engine.numpy(x)[0], expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("rows", "time", "chunk_size"), [(3, 40, None), (1, 4100, 2048)])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("rows", "time", "axis", "chunk_size"),
+    [(3, 40, 1, None), (40, 150, 1, None), (1, 4100, 1, 2048), (5, 90, 0, None), (5, 90, 0, 16)],
+)
+@pytest.mark.parametrize("name", ["gae", "vtrace"])
 def test_threads_of_an_estimator(
-    engine: Engine, rows: int, time: int, chunk_size: int | None
+    engine: Engine, name: str, rows: int, time: int, axis: int, chunk_size: int | None, layout: str
 ) -> None:
-    r = rollout("gae", Kind(layout="mask"), rows, time)
+    kind = Kind(truncation="values", layout=layout)
+    if name == "gae":
+        r = rollout(name, kind, rows, time, axis=axis)
+    else:
+        r = call_of("leaky vtrace", kind, rows, time, axis=axis)
     results = call(engine, r, chunk_size=chunk_size)
     compare(r, tuple(map(engine.numpy, results)))

@@ -64,6 +64,27 @@ def test_gae_reads_and_writes_once(engine: Engine, regime: str) -> None:
         assert explained.kernel == f"fused {regime}"
 
 
+@pytest.mark.parametrize("regime", list(ROWS))
+def test_vtrace_reads_and_writes_once(engine: Engine, regime: str) -> None:
+    shape, axis = ROWS[regime], 0 if regime == "column per thread" else 1
+    n = int(np.prod(shape))
+    x = engine.array(np.ones(shape), "float32")
+    flag = engine.array(np.zeros(shape, bool))
+    calls: list[tuple[int, Any, dict[str, Any]]] = [
+        (20, 0.1, {}),
+        (24, x, {}),
+        (26, x, {"terminated": flag, "mask": flag}),
+        (28, x, {"next_values": x}),
+    ]
+    for size, log_rhos, given in calls:
+        rule = {"gamma": 0.9, "axis": axis, "backend": engine.backend, **given}
+        counted = moved(lambda rule=rule, rhos=log_rhos: linscan.vtrace(rhos, x, x, **rule))
+        assert counted.loaded + counted.stored == n * size
+        explained = linscan.explain(linscan.vtrace, log_rhos, x, x, **rule)
+        assert explained.bytes_per_element == size
+        assert explained.kernel == f"fused {regime}"
+
+
 def test_few_long_rows_are_read_twice(engine: Engine) -> None:
     n = int(np.prod(LONG))
     b = engine.array(np.ones(LONG), "float32")
