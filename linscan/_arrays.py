@@ -163,7 +163,10 @@ def promote(**named: Any) -> str:
         if not (dtype.is_floating_point or dtype.is_complex):
             dtype = default_float()
         return str(dtype).removeprefix("torch.")
-    name = str(np.result_type(*(x if is_scalar(x) else x.dtype for x in operands)).name)
+    kinds = [x if is_scalar(x) else x.dtype for x in operands]
+    if "bfloat16" in map(str, kinds):  # of ml_dtypes, for which NumPy takes no number as weak
+        kinds = [x for x in kinds if not isinstance(x, (int, float))]
+    name = str(np.result_type(*kinds).name)
     return name if name in ACCUMULATE else "float64"
 
 

@@ -32,6 +32,7 @@ AS_IT_IS = "finfo iinfo isdtype issubdtype result_type"
 class ndarray:
     """Memory of a device, as it were."""
 
+    __module__ = "cupy"
     __array_ufunc__ = None
 
     def __init__(self, host: np.ndarray[Any, Any]) -> None:
