@@ -16,14 +16,16 @@ ESTIMATORS = ("gae", "discounted_returns", "td_lambda", "vtrace")
 
 @functools.cache
 def _missing() -> str | None:
-    if find_spec("cupy") is None:
-        return (
-            "CuPy is not installed: pip install 'linscan[cupy13x]', or 'linscan[cupy12x]' for "
-            "CUDA 12"
-        )
     from linscan_cupy._driver import trouble
 
-    return trouble()
+    found = [trouble()]
+    if find_spec("cupy") is None:
+        found.insert(
+            0,
+            "CuPy is not installed: pip install 'linscan[cupy13x]', or 'linscan[cupy12x]' for "
+            "CUDA 12",
+        )
+    return "; and ".join(filter(None, found)) or None
 
 
 class CupyBackend:

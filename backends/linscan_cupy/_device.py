@@ -37,8 +37,8 @@ class Cuda:
             nvrtc.getVersion()
         except Exception as error:
             raise BackendUnavailable(
-                "CuPy finds no CUDA compiler, NVRTC: pip install 'linscan[cupy13x]' (or cupy12x), "
-                "which brings one, or install the CUDA toolkit"
+                "CuPy finds no CUDA compiler, NVRTC: pip install -U 'cupy-cuda13x[ctk]' (or "
+                "cupy-cuda12x), which brings one, or install the CUDA toolkit"
             ) from error
         return cupy.RawModule(**options)
 

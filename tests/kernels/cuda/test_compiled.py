@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -34,10 +35,18 @@ SCANS = [  # what is scanned; threads per row; whether it is the first of two re
 JOINS = ["Scan<Complex<double>, false, true>", "Estimate<double, 2, true, VTrace>"]
 
 
+def compiler() -> str | None:
+    """The machine's nvcc, or that of NVIDIA's packages (``pip install nvidia-cuda-nvcc``)."""
+    spec = find_spec("nvidia")
+    places = () if spec is None else spec.submodule_search_locations or ()
+    packaged = [path for place in places for path in Path(place).glob("*/bin/nvcc")]
+    return shutil.which("nvcc") or next(map(str, packaged), None)
+
+
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("nvcc") is None:
-        pytest.skip("there is no CUDA compiler: nvcc is not found")
+    if compiler() is None:
+        pytest.skip("there is no CUDA compiler: nvcc is not found, nor is nvidia-cuda-nvcc")
     path = tmp_path_factory.mktemp("compiled") / "kernels.cu"
     kernels = [(f"scan<{work}, {group}, {totals}>", work) for work, group, totals in SCANS]
     kernels += [(f"join<{work}>", work) for work in JOINS]
@@ -49,7 +58,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def nvcc(source: Path, target: int, *options: str) -> str:
-    command = ["nvcc", "-std=c++17", f"-arch=sm_{target}", *options, str(source)]
+    command = [str(compiler()), "-std=c++17", f"-arch=sm_{target}", *options, str(source)]
     done = subprocess.run(command, cwd=source.parent, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stderr
