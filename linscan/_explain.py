@@ -72,7 +72,7 @@ def explain(what: Any, /, *args: Any, **kwargs: Any) -> Explanation:
     if function is scan:
         found: Any = plan_call(**bound.arguments)
     else:
-        found, *_ = plan_estimate(call_of(_ESTIMATORS[function], bound.arguments))
+        found, *_ = plan_estimate(call_of(_ESTIMATORS[function], **bound.arguments))
     kernel = found.explain()
     ignored = bound.arguments["chunk_size"] is not None and kernel.chunk_size is None
     return Explanation(

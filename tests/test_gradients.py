@@ -107,13 +107,14 @@ def test_the_multipliers_and_the_result_are_all_that_is_kept():
     assert {v.data_ptr() for v in kept} == {a.data_ptr(), x.data_ptr()}
 
 
+@pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")  # torch 2.11 says so always
 @pytest.mark.parametrize("backend", ENGINES)
 @pytest.mark.parametrize("kind", ["row", "full"])
 def test_memory_of_a_backward_pass(backend: str, kind: str):
     """Less than 100 MB beyond operands and results, at 8 rows of 65536 steps.
 
-    Counted by torch's profiler, which sees what torch allocates, and by tracemalloc, which sees
-    what NumPy does; compiled code allocates nothing.
+    Counted by torch's profiler, which sees all that torch allocates, and by tracemalloc, which sees
+    the most that NumPy holds; compiled code allocates nothing.
     """
     import tracemalloc
 
@@ -133,12 +134,9 @@ def test_memory_of_a_backward_pass(backend: str, kind: str):
         run()
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    held = most = 0
-    for event in profile.events():
-        if event.name == "[memory]":
-            held += event.cpu_memory_usage if hasattr(event, "cpu_memory_usage") else 0
-            most = max(most, held)
-    assert peak + most < 100e6
+    allocated = sum(max(event.self_cpu_memory_usage, 0) for event in profile.events())
+    assert peak + allocated >= 3 * b.numel() * b.itemsize  # x and two gradients were seen
+    assert peak + allocated < 100e6
 
 
 def test_a_number_of_rank_0_is_not_rounded_to_16_bits():

@@ -111,7 +111,7 @@ class Call(NamedTuple):
         return self._replace(own=tuple([x if x is None else change(own, x) for own, x in pairs]))
 
 
-def call_of(estimator: Estimator, arguments: Mapping[str, Any]) -> Call:
+def call_of(estimator: Estimator, **arguments: Any) -> Call:
     """A call, from the parameters of the public function of an estimator."""
     fields = {own: field for field, own in estimator.names.items()}
     owned = [own.name for own in estimator.own]

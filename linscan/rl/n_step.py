@@ -97,4 +97,24 @@ def n_step_returns(
     >>> linscan.n_step_returns(np.ones(3), np.full(3, 8.0), gamma=0.5, n=2)
     array([3.5, 3.5, 5. ])
     """
-    return estimate(call_of(ESTIMATOR, locals()))[0]
+    call = call_of(
+        ESTIMATOR,
+        rewards=rewards,
+        next_values=next_values,
+        gamma=gamma,
+        n=n,
+        terminated=terminated,
+        truncated=truncated,
+        mask=mask,
+        lengths=lengths,
+        cu_seqlens=cu_seqlens,
+        axis=axis,
+        masked_reward=masked_reward,
+        out=out,
+        out_dtype=out_dtype,
+        backend=backend,
+        chunk_size=chunk_size,
+        check=check,
+        differentiable=differentiable,
+    )
+    return estimate(call)[0]

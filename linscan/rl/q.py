@@ -163,7 +163,32 @@ def retrace(
     >>> linscan.retrace(rewards, q, np.array([2.0, 4.0]), np.log([9.0, 0.5]), gamma=1.0)
     array([4.5, 5. ])
     """
-    return estimate(call_of(RETRACE, locals()))[0]
+    call = call_of(
+        RETRACE,
+        rewards=rewards,
+        q_values=q_values,
+        expected_next_q=expected_next_q,
+        log_rhos=log_rhos,
+        gamma=gamma,
+        lam=lam,
+        kind=kind,
+        log_pi=log_pi,
+        terminated=terminated,
+        truncated=truncated,
+        mask=mask,
+        lengths=lengths,
+        cu_seqlens=cu_seqlens,
+        axis=axis,
+        masked=masked,
+        masked_reward=masked_reward,
+        out=out,
+        out_dtype=out_dtype,
+        backend=backend,
+        chunk_size=chunk_size,
+        check=check,
+        differentiable=differentiable,
+    )
+    return estimate(call)[0]
 
 
 def q_lambda(
@@ -244,4 +269,27 @@ def q_lambda(
     >>> linscan.q_lambda(rewards, maxima, gamma=1.0, lam=0.5, kind="watkins", greedy_next=greedy)
     array([5., 9.])
     """
-    return estimate(call_of(Q_LAMBDA, locals()))[0]
+    call = call_of(
+        Q_LAMBDA,
+        rewards=rewards,
+        next_q_max=next_q_max,
+        gamma=gamma,
+        lam=lam,
+        kind=kind,
+        greedy_next=greedy_next,
+        terminated=terminated,
+        truncated=truncated,
+        mask=mask,
+        lengths=lengths,
+        cu_seqlens=cu_seqlens,
+        axis=axis,
+        masked=masked,
+        masked_reward=masked_reward,
+        out=out,
+        out_dtype=out_dtype,
+        backend=backend,
+        chunk_size=chunk_size,
+        check=check,
+        differentiable=differentiable,
+    )
+    return estimate(call)[0]

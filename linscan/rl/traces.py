@@ -90,4 +90,23 @@ def eligibility_traces(
     >>> linscan.eligibility_traces(np.ones(3), gamma=np.array([0.25, 1.0, 1.0]), lam=0.5)
     array([1.    , 1.125 , 1.5625])
     """
-    return estimate(call_of(ESTIMATOR, locals()))[0]
+    call = call_of(
+        ESTIMATOR,
+        x=x,
+        gamma=gamma,
+        lam=lam,
+        terminated=terminated,
+        truncated=truncated,
+        mask=mask,
+        lengths=lengths,
+        cu_seqlens=cu_seqlens,
+        axis=axis,
+        masked=masked,
+        out=out,
+        out_dtype=out_dtype,
+        backend=backend,
+        chunk_size=chunk_size,
+        check=check,
+        differentiable=differentiable,
+    )
+    return estimate(call)[0]

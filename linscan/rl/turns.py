@@ -150,4 +150,28 @@ def turn_gae(
     ... ).advantages
     array([ 1.,  0., -1.])
     """
-    return GAE(*estimate(call_of(ESTIMATOR, locals())))
+    call = call_of(
+        ESTIMATOR,
+        rewards=rewards,
+        values=values,
+        turn_ids=turn_ids,
+        gamma=gamma,
+        lam=lam,
+        gamma_turn=gamma_turn,
+        lam_turn=lam_turn,
+        variant=variant,
+        last_values=last_values,
+        terminated=terminated,
+        mask=mask,
+        lengths=lengths,
+        cu_seqlens=cu_seqlens,
+        axis=axis,
+        masked_reward=masked_reward,
+        out=out,
+        out_dtype=out_dtype,
+        backend=backend,
+        chunk_size=chunk_size,
+        check=check,
+        differentiable=differentiable,
+    )
+    return GAE(*estimate(call))

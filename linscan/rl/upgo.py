@@ -122,4 +122,29 @@ def upgo(
     >>> linscan.upgo(rewards, values).returns
     array([4., 4., 4.])
     """
-    return UPGO(*estimate(call_of(ESTIMATOR, locals())))
+    call = call_of(
+        ESTIMATOR,
+        rewards=rewards,
+        values=values,
+        gamma=gamma,
+        rhos=rhos,
+        next_values=next_values,
+        last_values=last_values,
+        truncation_values=truncation_values,
+        on_missing_bootstrap=on_missing_bootstrap,
+        terminated=terminated,
+        truncated=truncated,
+        mask=mask,
+        lengths=lengths,
+        cu_seqlens=cu_seqlens,
+        axis=axis,
+        masked=masked,
+        masked_reward=masked_reward,
+        out=out,
+        out_dtype=out_dtype,
+        backend=backend,
+        chunk_size=chunk_size,
+        check=check,
+        differentiable=differentiable,
+    )
+    return UPGO(*estimate(call))

@@ -152,4 +152,34 @@ def vtrace(
     >>> vs, advantages
     (array([4., 7.]), array([4., 3.]))
     """
-    return VTrace(*estimate(call_of(ESTIMATOR, locals())))
+    call = call_of(
+        ESTIMATOR,
+        log_rhos=log_rhos,
+        rewards=rewards,
+        values=values,
+        gamma=gamma,
+        lam=lam,
+        rho_clip=rho_clip,
+        c_clip=c_clip,
+        pg_rho_clip=pg_rho_clip,
+        leak=leak,
+        next_values=next_values,
+        last_values=last_values,
+        truncation_values=truncation_values,
+        on_missing_bootstrap=on_missing_bootstrap,
+        terminated=terminated,
+        truncated=truncated,
+        mask=mask,
+        lengths=lengths,
+        cu_seqlens=cu_seqlens,
+        axis=axis,
+        masked=masked,
+        masked_reward=masked_reward,
+        out=out,
+        out_dtype=out_dtype,
+        backend=backend,
+        chunk_size=chunk_size,
+        check=check,
+        differentiable=differentiable,
+    )
+    return VTrace(*estimate(call))
