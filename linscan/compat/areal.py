@@ -24,13 +24,13 @@ def cugae1d_nolp_misalign_func(
 
     Differs from the original's fallback in Python: values are not written to.
     """
-    lengths = cu_seqlens.diff()
-    sequences = torch.arange(len(lengths), device=rewards.device)
-    shift = sequences.repeat_interleave(lengths, output_size=len(rewards))
-    after = values[cu_seqlens[1:] + sequences]
+    ends = cu_seqlens[1:].contiguous()
+    steps = torch.arange(len(rewards), device=rewards.device)
+    before = torch.bucketize(steps, ends, right=True)  # sequences that are over
+    after = values[ends + torch.arange(len(ends), device=rewards.device)]
     return linscan.gae(
         rewards,
-        values[torch.arange(len(rewards), device=rewards.device) + shift],
+        values[steps + before],
         gamma=gamma,
         lam=lam,
         last_values=torch.where(bootstrap.bool(), after, torch.zeros_like(after)),

@@ -23,25 +23,20 @@ def compute_gae(
 
     As in the original, a truncated step is left out: its advantage is 0, its target is its value,
     and nothing passes through it.  The advantage is rₜ + γ vsₜ₊₁ - Vₜ, whose first step is not
-    weighed by λ: it is GAE only for λ = 1.
+    weighed by λ: it is GAE only for λ = 1.  No gradients flow.
 
     With ``fix``, advantages are GAE, ``vs - values``.
     """
     xp = _arrays.namespace(rewards)
-    dropped, ended = xp.astype(truncation, xp.bool), xp.astype(termination, xp.bool)
-
-    def shifted(x: Any) -> Any:
-        return xp.concat([x[1:], bootstrap_value[None]], axis=0)
-
-    def advantage(after: Any) -> Any:
-        return xp.where(dropped, 0.0, rewards + xp.where(ended, 0.0, discount * after) - values)
-
-    errors = linscan.scan(
-        discount * lambda_,
-        advantage(shifted(values)),
-        axis=0,
-        reverse=True,
-        reset=dropped | ended,
-    )
-    vs = errors + values
-    return vs, errors if fix else advantage(shifted(vs))
+    dropped = truncation != 0
+    rewards = xp.where(dropped, values, rewards)  # with an end of the episode: an advantage of 0
+    rule: dict[str, Any] = {
+        "gamma": discount,
+        "terminated": dropped | (termination != 0),
+        "axis": 0,
+    }
+    advantages, vs = linscan.gae(rewards, values, lam=lambda_, last_values=bootstrap_value, **rule)
+    if fix:
+        return vs, advantages
+    after = xp.concat([vs, bootstrap_value[None]], axis=0)[1:]
+    return vs, linscan.gae(rewards, values, lam=0.0, next_values=after, **rule).advantages

@@ -34,10 +34,14 @@ def compute_gae(
     )
 
 
-def _weighted_gae(rewards: Any, values: Any, m: Any, gamma: Any, lam: Any) -> tuple[Any, Any]:
+@torch.no_grad()
+def _weighted_gae(rewards: Any, values: Any, mask: Any, gamma: Any, lam: Any) -> tuple[Any, Any]:
     """Two recurrences: of the value that follows, and of the advantage."""
-    following = linscan.scan(1 - m, m * values, reverse=True).roll(-1, 1)
+    kind = torch.promote_types(rewards.dtype, values.dtype)
+    r, v, m = (x.to(torch.promote_types(kind, torch.float32)) for x in (rewards, values, mask))
+    own = torch.where(m == 0, 0.0, v)
+    following = linscan.scan(1 - m, m * own, reverse=True).roll(-1, 1)
     following[:, -1:] = 0
-    delta = rewards + gamma * following - values
+    delta = torch.where(m == 0, 0.0, r + gamma * following - own)
     advantages = linscan.scan(m * gamma * lam + 1 - m, m * delta, reverse=True)
-    return advantages, advantages + values
+    return advantages.to(kind), (advantages + v).to(kind)

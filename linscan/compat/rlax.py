@@ -162,7 +162,7 @@ def vtrace_td_error_and_advantage(
         sample_mask,
     )
     xp = _arrays.namespace(r_t)
-    lam = lambda_ if _arrays.is_scalar(lambda_) else lambda_[..., :-1]
+    lam = lambda_ if getattr(lambda_, "shape", ())[-1:] != r_t.shape[-1:] else lambda_[..., :-1]
     after = v_tm1[..., 1:] + lam * errors[..., 1:]
     q_estimate = r_t + discount_t * xp.concat([after, v_t[..., -1:]], axis=-1)
     advantages = xp.clip(rho_tm1, max=clip_pg_rho_threshold) * (q_estimate - v_tm1)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 import linscan
+from linscan.compat._gradients import wants_gradients
 
 
 def gae_advantages(
@@ -41,6 +42,7 @@ def gae_advantages(
             terminated=dones,
             mask=valid,
             last_values=last,
+            differentiable=wants_gradients(rewards, values),
         ).advantages
     error = torch.where(valid, rewards - values[:, :-1], 0.0)
     bootstrap = torch.where(follows & ~dones, γ * values[:, 1:], 0.0)

@@ -139,7 +139,7 @@ def _ragged_gae(
         gamma=gamma,
         lam=lam,
         mask=None if masks is None else padded(masks),
-        out_dtype=str(values[0].dtype).removeprefix("torch."),
+        out_dtype=values[0].dtype if values[0].is_floating_point() else None,
     )
     return (
         [row[:length] for row, length in zip(advantages, lengths, strict=True)],

@@ -234,8 +234,9 @@ def _ends(done: Any, terminated: Any) -> dict[str, Any]:
     return {"terminated": terminated, "truncated": done}
 
 
-def _of(x: Any) -> str:
-    return str(x.dtype).removeprefix("torch.")
+def _of(x: Any) -> Any:
+    """The dtype of ``x``; of integers, None: they are promoted."""
+    return x.dtype if x.is_floating_point() else None
 
 
 def _td_lambda_of_own_gamma(

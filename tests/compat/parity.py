@@ -658,14 +658,14 @@ def _puffer_4(d: Draw) -> Pairs:
 # The table ---------------------------------------------------------------------------------------
 
 
-def differences(case: Case, dtype: str, seed: int) -> Iterator[float]:
+def differences(case: Case, dtype: str, seed: int, draw: type[Draw] = Draw) -> Iterator[float]:
     """How far ours is off, as a part of the oracle's largest result (or of 1, if that is less)."""
-    for got, expected in case.pairs(Draw(seed, dtype)):
+    for got, expected in case.pairs(draw(seed, dtype)):
         if not isinstance(expected, tuple):
             got, expected = (got,), (expected,)
         for x, y in zip(got, expected, strict=True):
             assert str(x.dtype).removeprefix("torch.") == dtype
-            x = x.double().numpy() if isinstance(x, torch.Tensor) else x.astype(np.float64)
+            x = x.detach().double().numpy() if isinstance(x, torch.Tensor) else x.astype(np.float64)
             assert x.shape == y.shape
             yield float(np.abs(x - y).max(initial=0) / max(1.0, np.abs(y).max(initial=0)))
 

@@ -14,6 +14,7 @@ torch: Any = pytest.importorskip("torch")
 
 from linscan.compat import (  # noqa: E402
     areal,
+    brax,
     nemo_rl,
     openrlhf,
     pufferlib,
@@ -216,3 +217,62 @@ def test_rlax_in_numpy_takes_weights_of_zero_without_a_warning():
     x = np.ones(3)
     errors = rlax.vtrace(x, x, x, x, np.zeros(3))
     assert errors.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_rlax_takes_lambda_of_any_shape_that_fits():
+    v, n, r, discount, rho = torch.rand(5, 2, 4, dtype=torch.float64)
+    expected = rlax.vtrace_td_error_and_advantage(v, n, r, discount, rho, 0.9)
+    for shape in [(), (4,), (2, 1), (2, 4)]:
+        lam = torch.full(shape, 0.9, dtype=torch.float64)
+        got = rlax.vtrace_td_error_and_advantage(v, n, r, discount, rho, lam)
+        for x, y in zip(got, expected, strict=True):
+            torch.testing.assert_close(x, y)
+
+
+def test_brax_and_nemo_let_no_gradients_flow():
+    r, v = (torch.rand(3, 2, requires_grad=True) for _ in range(2))
+    flags = torch.zeros(3, 2)
+    assert not any(x.requires_grad for x in brax.compute_gae(flags, flags, r, v, v[0]))
+    method = SimpleNamespace(gae_gamma=0.9, gae_lambda=0.8)
+    for mask in (torch.ones(3, 2), torch.full((3, 2), 0.5)):
+        assert not any(x.requires_grad for x in nemo_rl.compute_gae(method, r, v, mask))
+
+
+@pytest.mark.parametrize("fix", [False, True])
+def test_sample_factory_gradients(fix: bool):
+    r = torch.rand(2, 3, dtype=torch.float64, requires_grad=True)
+    v = torch.rand(2, 4, dtype=torch.float64, requires_grad=True)
+    valids = torch.tensor([[1, 0, 1, 1], [1, 1, 1, 0]])
+
+    def function(r: Any, v: Any) -> Any:
+        return sample_factory.gae_advantages(r, torch.zeros(2, 3), v, valids, 0.9, 0.8, fix=fix)
+
+    assert torch.autograd.gradcheck(function, (r, v))
+
+
+def test_nemo_weights_leave_nan_in_its_hole():
+    """0 and 0.5: the hole is stepped over, and its own results alone are lost."""
+    method = SimpleNamespace(gae_gamma=1.0, gae_lambda=1.0)
+    x, mask = torch.tensor([[1.0, NAN, 1.0]]), torch.tensor([[0.5, 0.0, 0.5]])
+    advantages, returns = nemo_rl.compute_gae(method, x, x, mask)
+    assert advantages.tolist() == [[0.25, 0.0, 0.0]]
+    assert returns[0, ::2].tolist() == [1.25, 1.0]
+
+
+def test_integers_are_promoted():
+    x = torch.ones(1, 3, 1, dtype=torch.int64)
+    (advantages,), _ = slime.get_advantages_and_returns_batch(
+        [3], [3], [x[0, :, 0]], [x[0, :, 0]], 1.0, 1.0
+    )
+    assert advantages.tolist() == [2.0, 1.0, 0.0]
+    got = torchrl.generalized_advantage_estimate(1.0, 1.0, x, x, x, torch.zeros_like(x).bool())
+    assert got[0].flatten().tolist() == [3.0, 2.0, 1.0]
+
+
+def test_areal_takes_empty_sequences_and_offsets_of_any_stride():
+    rewards, values = torch.ones(3), torch.tensor([9.0, 1.0, 1.0, 5.0, 7.0, 1.0, 3.0])
+    offsets = torch.tensor([[0, 0, 2, 2, 3]] * 2).T.contiguous()[:, 0].int()
+    advantages, _ = areal.cugae1d_nolp_misalign_func(
+        rewards, values, offsets, torch.tensor([True, True, True, True]), 1.0, 0.0
+    )
+    assert advantages.tolist() == [1.0, 5.0, 3.0]
