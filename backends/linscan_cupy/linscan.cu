@@ -9,8 +9,9 @@
 // a state, join() follows the state through the chunks of a row, and scan() once more, from there.
 //
 // What is scanned is a Work: Scan, or Estimate.  It loads a thread's steps, says what each does to
-// the state, and stores results.  The order of the arithmetic depends on sizes alone, so that the
-// same input gives the same bits.
+// the state, and stores results.  Its LEAST_BLOCKS, per multiprocessor, is 0 where the compiler knows
+// best, and 1 where it would rather spill a little than let only one block run.  The order of the
+// arithmetic depends on sizes alone, so that the same input gives the same bits.
 
 typedef long long Index;
 typedef unsigned char Byte;
@@ -427,6 +428,7 @@ struct Scan : Row<E_, REVERSE_> {
     typedef typename Base::T T;
     static constexpr int STEPS = Base::STEPS;
     static constexpr bool AHEAD = false;
+    static constexpr int LEAST_BLOCKS = 0;
     typedef Nothing Ahead;
     typedef Nothing Head;
 
@@ -483,6 +485,7 @@ struct Scan : Row<E_, REVERSE_> {
         return raw;
     }
 
+    template <bool>
     __device__ Steps<T, STEPS> steps(const Raw& raw, Place p, Ahead&, Head&) const {
         Steps<T, STEPS> s;
         s.cuts = 0;
@@ -627,6 +630,7 @@ struct Estimate : Row<E_, true> {
     typedef RULE<T> Rule;
     static constexpr int STEPS = Base::STEPS;
     static constexpr bool AHEAD = true;
+    static constexpr int LEAST_BLOCKS = sizeof(E) != 4 && (LEVEL == MASK || Rule::RHOS);
     typedef EstimateParams Params;
     typedef Following<T> Ahead;
     typedef Waiting<T> Head;
@@ -737,6 +741,7 @@ struct Estimate : Row<E_, true> {
         return rule.term(step, n, ahead.value, ahead.code == GOES_ON);
     }
 
+    template <bool FIRST>
     __device__ Steps<T, STEPS> steps(const Raw& raw, Place at, Ahead& ahead, Head& head) const {
         Steps<T, STEPS> s;
         s.cuts = 0;
@@ -744,11 +749,11 @@ struct Estimate : Row<E_, true> {
         for (int i = 0; i < STEPS; ++i) {
             const int k = Base::at(i);
             flag(raw, at, k, ahead);
-            const bool cut = ahead.code != GOES_ON && ahead.code != UNKNOWN;
+            const bool cut = ahead.code != GOES_ON && (!FIRST || ahead.code != UNKNOWN);
             Term<T> now = {1, T{}, T{}, T{}};
             if (valid(raw, at, k)) {
                 const Known<T> step = known(raw, k);
-                if (ahead.code == UNKNOWN) {
+                if (FIRST && ahead.code == UNKNOWN) {
                     head = {step, true};
                 } else {
                     now = term(step, ahead);
@@ -906,7 +911,7 @@ __device__ T from_lane(Shared<W>& shared, T x, int lane) {
 
 // Rows of one launch: `unit` counts rows, and the chunks of all rows one after the other.
 template <class W, int GROUP, bool TOTALS>
-__global__ void __launch_bounds__(THREADS) scan(const typename W::Params p) {
+__global__ void __launch_bounds__(THREADS, W::LEAST_BLOCKS) scan(const typename W::Params p) {
     typedef typename W::T T;
     constexpr int STEPS = W::STEPS;
     SHARED(Shared<W>, shared);
@@ -950,7 +955,7 @@ __global__ void __launch_bounds__(THREADS) scan(const typename W::Params p) {
             work.leave(raw, place, mine);
             ahead = look_ahead<W, GROUP>(shared, mine, state.ahead);
         }
-        const Steps<T, STEPS> steps = work.steps(raw, place, ahead, head);
+        const Steps<T, STEPS> steps = work.template steps<TOTALS>(raw, place, ahead, head);
         if constexpr (GROUP == 1) state.ahead = ahead;
 
         if constexpr (TOTALS) {
@@ -1041,7 +1046,7 @@ __global__ void __launch_bounds__(THREADS) join(const typename W::Params p) {
                     const Place place = work.place((first + i) * job.length + at);
                     const typename W::Raw raw = work.template fetch<true>(place);
                     T xs[STEPS];
-                    now.x = work.steps(raw, place, now.ahead, none).walk(now.x, xs);
+                    now.x = work.template steps<false>(raw, place, now.ahead, none).walk(now.x, xs);
                 }
                 x = now.x;
             }
