@@ -17,7 +17,10 @@ import linscan
 from linscan.testing.engines import Engine, engines
 
 ENGINES = [engine for engine, reason in engines() if reason is None and engine.device == "cpu"]
-TENSORS = pytest.mark.parametrize("engine", [e for e in ENGINES if e.library == "torch"], ids=str)
+NONE = pytest.param(None, marks=pytest.mark.skip(reason="torch is not installed"))
+TENSORS = pytest.mark.parametrize(
+    "engine", [e for e in ENGINES if e.library == "torch"] or [NONE], ids=str
+)
 SOURCES = ["longer values", "next_values", "last_values"]
 INTEGERS = ["bool", "uint8", "int32", "int64"]
 

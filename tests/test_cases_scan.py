@@ -19,7 +19,10 @@ from linscan.testing.engines import Engine, engines
 Array = NDArray[Any]
 ENGINES = [engine for engine, reason in engines() if reason is None and engine.device == "cpu"]
 LENGTHS = [0, 1, 2, 3, 31, 32, 33, 64, 65, 127, 128, 129, 1023, 1024, 1025, 2047, 2048, 2049, 65537]
-TENSORS = pytest.mark.parametrize("engine", [e for e in ENGINES if e.library == "torch"], ids=str)
+NONE = pytest.param(None, marks=pytest.mark.skip(reason="torch is not installed"))
+TENSORS = pytest.mark.parametrize(
+    "engine", [e for e in ENGINES if e.library == "torch"] or [NONE], ids=str
+)
 ARRAYS = pytest.mark.parametrize("engine", [e for e in ENGINES if e.library == "numpy"], ids=str)
 BOTH_WAYS = pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
 
