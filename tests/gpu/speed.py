@@ -1,4 +1,4 @@
-"""How far the Triton kernels are from the speed of the GPU's memory, and beside other ways.
+"""How far the kernels are from the speed of the GPU's memory, and beside other ways.
 
     python tests/gpu/speed.py --report gpu.json
 
@@ -17,6 +17,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -279,6 +280,57 @@ def side_by_side(name: str, shape: tuple[int, int], ways: dict[str, Call]) -> It
         yield line
 
 
+# CuPy --------------------------------------------------------------------------------------------
+
+
+def by_cupy() -> Iterator[dict[str, Any]]:
+    """What CuPy does beside Triton and beside its own copy."""
+    import cupy
+
+    rules: dict[str, dict[str, Any]] = {"scan": {}, "gae": {"gamma": GAMMA, "lam": LAM}}
+    for shape, axis in [*((shape, -1) for shape in TIME_LAST[2:]), (TIME_FIRST[0], 0)]:
+        for size, (name, rule) in zip((12, 16), rules.items(), strict=True):
+            yield from side_by_side(name, shape, ways_of_cupy(name, shape, {"axis": axis, **rule}))
+            source, target = cupy.ones((2, size * shape[0] * shape[1] // 8), "float32")
+            times = device_times([[partial(cupy.copyto, target, source)]], turns=5)
+            seconds = statistics.median(times[0])
+            yield {"work": name, "shape": shape, "way": "cupy's copy", "seconds": seconds}
+
+
+def ways_of_cupy(name: str, shape: tuple[int, int], options: dict[str, Any]) -> dict[str, Call]:
+    """On torch's tensors, on arrays of its own, and from the one to the other and back."""
+    import cupy
+
+    work, to_cupy, to_torch = getattr(linscan, name), cupy.from_dlpack, torch.from_dlpack
+    x, y = multipliers(shape), normal(shape)
+    u, v = to_cupy(x), to_cupy(y)
+
+    def tensor(result: Any) -> Any:
+        return to_torch(result[0] if isinstance(result, tuple) else result)
+
+    return {
+        "triton": lambda: work(x, y, backend="triton", **options),
+        "cupy, tensors": lambda: work(x, y, backend="cupy", **options),
+        "cupy, arrays": lambda: tensor(work(u, v, **options)),
+        "cupy, by DLPack": lambda: tensor(work(to_cupy(x), to_cupy(y), **options)),
+    }
+
+
+def host_costs_of_cupy() -> dict[str, float]:
+    """Seconds per call on 8 x 128: of torch's tensors, and of arrays."""
+    import cupy
+
+    x = cupy.ones((8, 128), "float32")
+    y = torch.ones((8, 128), device="cuda")
+    gae: dict[str, Any] = {"gamma": GAMMA, "lam": LAM, "backend": "cupy"}
+    return {
+        "scan, constant a: cupy, arrays": host_time(lambda: linscan.scan(W, x)),
+        "scan, constant a: cupy, tensors": host_time(lambda: linscan.scan(W, y, backend="cupy")),
+        "gae: cupy, arrays": host_time(lambda: linscan.gae(x, x, **gae)),
+        "gae: cupy, tensors": host_time(lambda: linscan.gae(y, y, **gae)),
+    }
+
+
 # What Triton does --------------------------------------------------------------------------------
 
 
@@ -316,7 +368,7 @@ def machine() -> dict[str, str]:
     """Where the figures come from."""
     facts = {"GPU": torch.cuda.get_device_name(), "Python": platform.python_version()}
     facts["CUDA"] = str(torch.version.cuda or torch.version.hip)
-    for package in ("linscan", "torch", "triton"):
+    for package in ("linscan", "torch", "triton", "cupy-cuda12x", "cupy-cuda13x"):
         try:
             facts[package] = version(package)
         except PackageNotFoundError:
@@ -348,6 +400,8 @@ def show(report: dict[str, Any]) -> None:
         error = f"{line['error']:.1e}" if "error" in line else ""
         table.add_row(line["work"], str(line["shape"]), line["way"], found, error)
     console.print(table)
+    if "cupy" in report:
+        console.print(f"cupy is not measured: {report['cupy']}", markup=False)
     table = Table("tile", "error", title="associative_scan(reverse=True) of pairs, not used")
     for tile, error in report["reverse=True"].items():
         table.add_row(tile, f"{error:.1e}")
@@ -370,6 +424,11 @@ def main() -> None:
     report["host"] = host_costs()
     report["reverse=True"] = reverse_scan_of_pairs()
     report["peers"] = list(peers())
+    if linscan.backends()["cupy"] is None:
+        report["peers"] += by_cupy()
+        report["host"] |= host_costs_of_cupy()
+    else:
+        report["cupy"] = linscan.backends()["cupy"]  # why it is not measured
     show(report)
     if given.report:
         given.report.write_text(json.dumps(report, indent=1) + "\n")
