@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from linscan import _arrays
 from linscan._arrays import is_torch
 from linscan._protocol import BackendUnavailable
 
@@ -23,10 +24,13 @@ Words = NDArray[np.int64]
 
 
 class Cuda:
-    """CUDA through CuPy: every kernel is compiled when it is first launched on a device."""
+    """CUDA through CuPy: kernels are compiled when they are first launched."""
 
     def __init__(self) -> None:
-        self._kernels: dict[tuple[str, int], Any] = {}
+        self.launches: dict[Any, Any] = {}
+        """What has been launched before: see :func:`linscan_cupy._launch.run`."""
+        self._kernels: dict[tuple[str, ...], list[Any]] = {}
+        self._captured: list[Any] = []
 
     def raw_module(self, **options: Any) -> Any:
         """``cupy.RawModule``: compiled once, and cached on disk."""
@@ -42,48 +46,47 @@ class Cuda:
             ) from error
         return cupy.RawModule(**options)
 
-    def kernel(self, name: str, index: int) -> Any:
-        """The kernel of that name (a C++ expression) on the device of that index."""
-        key = name, index
-        kernel = self._kernels.get(key)
-        if kernel is None:
+    def kernels(self, names: tuple[str, ...]) -> list[Any]:
+        """The kernels of these names (C++ expressions), compiled together; for any device."""
+        found = self._kernels.get(names)
+        if found is None:
             module = self.raw_module(
-                code=SOURCE.read_text(), options=OPTIONS, name_expressions=(name,)
+                code=SOURCE.read_text(), options=OPTIONS, name_expressions=names
             )
-            kernel = self._kernels[key] = module.get_function(name)
-        return kernel
-
-    def launch(self, name: str, blocks: int, words: Words, index: int) -> None:
-        """Put a kernel on the current stream."""
-        parameters = words.view(f"V{words.nbytes}")  # one element: it is passed by value
-        self.kernel(name, index)((blocks,), (THREADS,), (parameters,))
-
-    def index(self, x: Any) -> int:
-        """The index of an array's device."""
-        return int(x.device.index if is_torch(x) else x.device.id)
+            found = self._kernels[names] = [module.get_function(name) for name in names]
+        return found
 
     def current(self, x: Any) -> AbstractContextManager[Any]:
         """Makes the device of an array current, with the stream that its library would use."""
         import cupy
 
-        index = self.index(x)
-        elsewhere = cupy.cuda.runtime.getDevice() != index
+        index = x.device.index if is_torch(x) else x.device.id
+        device = cupy.cuda.Device(index) if cupy.cuda.runtime.getDevice() != index else None
         if not is_torch(x):
-            return cupy.cuda.Device(index) if elsewhere else nullcontext()
+            return device or nullcontext()
+        address = sys.modules["torch"].cuda.current_stream(index).cuda_stream
+        stream = cupy.cuda.ExternalStream(address, index) if address else cupy.cuda.Stream.null
+        if device is None:
+            return cast("AbstractContextManager[Any]", stream)
         stack = ExitStack()
-        if elsewhere:
-            stack.enter_context(cupy.cuda.Device(index))
-        stream = sys.modules["torch"].cuda.current_stream(index).cuda_stream
-        stack.enter_context(
-            cupy.cuda.ExternalStream(stream, index) if stream else cupy.cuda.Stream.null
-        )
+        stack.enter_context(device)
+        stack.enter_context(stream)
         return stack
 
-    def where(self, x: Any) -> tuple[int, tuple[int, ...]]:
-        """The address of an array, and its strides in bytes."""
-        if is_torch(x):
-            return x.data_ptr(), tuple(s * x.element_size() for s in x.stride())
-        return x.data.ptr, x.strides
+    def where(self, x: Any) -> tuple[int, Any]:
+        """The address of an array, and its strides in its library's unit."""
+        return (x.data_ptr(), x.stride()) if is_torch(x) else (x.data.ptr, x.strides)
+
+    def room(self, size: int, model: Any) -> tuple[Any, int]:
+        """So many bytes where ``model`` lies, and their address.
+
+        torch keeps what is used in a graph while it is captured; of CuPy, we do.
+        """
+        memory = _arrays.empty((-(-size // 8),), model, "float64")
+        cupy = sys.modules["cupy"]
+        if isinstance(memory, cupy.ndarray) and cupy.cuda.get_current_stream().is_capturing():
+            self._captured.append(memory)
+        return memory, self.where(memory)[0]
 
 
 CUDA = Cuda()

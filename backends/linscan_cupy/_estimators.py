@@ -10,16 +10,9 @@ import numpy as np
 from linscan import _arrays
 from linscan._problem import ACCUMULATE, ITEMSIZE, EstimatorInputs, EstimatorProblem
 from linscan._protocol import Fused, Kernel
+from linscan_cupy import _launch
 from linscan_cupy._device import Cuda
-from linscan_cupy._launch import (
-    ELEMENTS,
-    JOB,
-    Launch,
-    Launches,
-    Operand,
-    float_bits,
-    tiling,
-)
+from linscan_cupy._launch import ELEMENTS, JOB, Launch, Operand, tiling
 
 (
     REWARDS,
@@ -42,8 +35,6 @@ WORDS = NUMBERS[-1] + 1
 RETURNS = ("gae", "discounted_returns", "td_lambda")
 """In the order of the source."""
 RESULTS = {"gae": 2, "discounted_returns": 1, "td_lambda": 1, "vtrace": 3}
-
-_launches = Launches()
 
 
 def prepare(cuda: Cuda, problem: EstimatorProblem) -> Fused | str:
@@ -100,20 +91,21 @@ def prepare(cuda: Cuda, problem: EstimatorProblem) -> Fused | str:
             return
         arrays = [(word, itemsize, stepped, inputs[i]) for word, itemsize, stepped, i in fields]
         arrays += [(word, size, True, x) for word, x in zip(OUT, out, strict=False)]
-        numbers = {}
+        numbers: dict[int, float] = {}
         for word, number, x in ((GAMMA, GAMMA_NUMBER, inputs.gamma), (LAM, LAM_NUMBER, inputs.lam)):
             if x is None or _arrays.is_scalar(x):
-                numbers[number] = float_bits(x or 0.0)
+                numbers[number] = float(x or 0.0)
             else:
-                double = _arrays.dtype_name(x) == "float64"
-                arrays.append((word, 8 if double else 4, False, x))
+                arrays.append((word, x.dtype.itemsize, False, x))
         if inputs.own:
             log_rhos, *clips = inputs.own
             if not _arrays.is_scalar(log_rhos):
-                arrays.append((LOG_RHOS, ITEMSIZE[wide], True, _arrays.native(log_rhos, wide)))
+                if log_rhos.dtype.itemsize != ITEMSIZE[wide]:
+                    log_rhos = _arrays.native(log_rhos, wide)
+                arrays.append((LOG_RHOS, ITEMSIZE[wide], True, log_rhos))
                 log_rhos = 0.0
-            numbers |= zip(OWN_NUMBERS, map(float_bits, (log_rhos, *clips)), strict=True)
-        _launches.run(cuda, p, arrays, numbers, make, out[0])
+            numbers |= zip(OWN_NUMBERS, (log_rhos, *clips), strict=True)
+        _launch.run(cuda, p, arrays, numbers, make, out[0])
 
     return run
 

@@ -28,6 +28,8 @@ WIDE, TOTALS, STATES = range(7, JOB)
 TOTAL, STATE = 12, 4
 """The room for a chunk's total and for the state before it, in states, as in the source."""
 
+BLOCK = (THREADS,)
+
 FEW_ROWS = 128
 """Fewer rows than this leave most of a device idle, a block each; they are cut into chunks."""
 ENOUGH_ROWS = 1 << 13
@@ -156,73 +158,67 @@ class Launch:
         self._places = [(x.word, whole.get(x.word, 0), x.itemsize - 1) for x in operands]
         self._cuda = cuda
         self._words = words
-        self._scan = f"scan<{work}, {group}, false>"
-        self._reduce = f"scan<{work}, {group}, true>"
-        self._join = f"join<{work}>"
-        self._blocks = -(-rows * chunks * group // THREADS)
-        self._join_blocks = -(-rows * WARP // THREADS)
-        self._room = rows * chunks * ITEMSIZE[ACCUMULATE[dtype]] if chunks > 1 else 0
+        self._parameters = np.dtype(f"V{words.nbytes}")  # one element: it is passed by value
+        self._grid = (-(-rows * chunks * group // THREADS),)
+        self._join_grid = (-(-rows * WARP // THREADS),)
+        self._names: tuple[str, ...] = (f"scan<{work}, {group}, false>",)
+        self._room = 0
+        if chunks > 1:
+            self._names = f"scan<{work}, {group}, true>", f"join<{work}>", *self._names
+            self._room = rows * chunks * ITEMSIZE[ACCUMULATE[dtype]]
 
-    def __call__(self, addresses: Sequence[int], numbers: Mapping[int, int], model: Any) -> None:
+    def __call__(self, addresses: Sequence[int], numbers: Mapping[int, float], model: Any) -> None:
         """Run, on operands at these addresses; ``model`` is one of them."""
         cuda, words = self._cuda, self._words.copy()
+        reals, parameters = words.view(np.float64), (words.view(self._parameters),)
         crooked = 0
         for word, number in numbers.items():
-            words[word] = number
+            reals[word] = number
         for (word, whole, single), address in zip(self._places, addresses, strict=True):
             if address & single:
                 raise ValueError("an array is misaligned: an element does not start where it could")
             words[word] = address
             crooked |= address & whole
         words[WIDE] = self._wide and not crooked
-        index = cuda.index(model)
         with cuda.current(model):
-            if self._room:
-                memory = _arrays.empty((self._room * (TOTAL + STATE) // 8,), model, "float64")
-                first, _ = cuda.where(memory)
+            *before, scan = cuda.kernels(self._names)
+            if before:
+                reduce, join = before
+                _memory, first = cuda.room(self._room * (TOTAL + STATE), model)
                 words[TOTALS] = first
-                cuda.launch(self._reduce, self._blocks, words, index)
+                reduce(self._grid, BLOCK, parameters)
                 words[STATES] = first + self._room * TOTAL
-                cuda.launch(self._join, self._join_blocks, words, index)
-            cuda.launch(self._scan, self._blocks, words, index)
+                join(self._join_grid, BLOCK, parameters)
+            scan(self._grid, BLOCK, parameters)
 
 
-class Launches:
-    """Launches by problem and by how its operands lie, made when they are first needed."""
+def run(
+    cuda: Cuda,
+    problem: Any,
+    arrays: Sequence[tuple[int, int, bool, Any]],
+    numbers: Mapping[int, float],
+    make: Callable[[list[Operand]], Launch],
+    model: Any,
+) -> None:
+    """Launch a problem on these arrays, with these numbers; how, is found out once for each layout.
 
-    def __init__(self) -> None:
-        self._made: dict[Any, Launch] = {}
-
-    def run(
-        self,
-        cuda: Cuda,
-        problem: Any,
-        arrays: Sequence[tuple[int, int, bool, Any]],
-        numbers: Mapping[int, int],
-        make: Callable[[list[Operand]], Launch],
-        model: Any,
-    ) -> None:
-        """Run on these arrays, with these words for numbers.
-
-        An array comes as ``(word, itemsize, stepped, array)``: see :class:`Operand`.
-        """
-        addresses, key = [], [id(cuda), problem]
-        for *_, x in arrays:
-            address, strides = cuda.where(x)
-            addresses.append(address)
-            key += x.shape, strides
-        launch = self._made.get(tuple(key))
-        if launch is None:
-            if len(self._made) >= 1024:
-                self._made.clear()
-            operands = [
-                Operand(word, size, stepped, tuple(x.shape), cuda.where(x)[1])
-                for word, size, stepped, x in arrays
-            ]
-            launch = self._made[tuple(key)] = make(operands)
-        launch(addresses, numbers, model)
+    An array comes as ``(word, itemsize, stepped, array)``: see :class:`Operand`.
+    """
+    addresses, key = [], [problem]
+    for *_, x in arrays:
+        address, strides = cuda.where(x)
+        addresses.append(address)
+        key += x.shape, strides
+    launch = cuda.launches.get(tuple(key))
+    if launch is None:
+        if len(cuda.launches) >= 1024:
+            cuda.launches.clear()
+        launch = cuda.launches[tuple(key)] = make([operand(cuda, *given) for given in arrays])
+    launch(addresses, numbers, model)
 
 
-def float_bits(x: float) -> int:
-    """A double as a word."""
-    return int(np.float64(x).view(np.int64))
+def operand(cuda: Cuda, word: int, itemsize: int, stepped: bool, x: Any) -> Operand:
+    """How an array lies in memory."""
+    unit = itemsize if _arrays.is_torch(x) else 1
+    strides = tuple(unit * step for step in cuda.where(x)[1])
+    return Operand(word, itemsize, stepped, tuple(x.shape), strides)

@@ -10,20 +10,10 @@ from linscan import _arrays
 from linscan._problem import ITEMSIZE, ScanProblem
 from linscan._protocol import Kernel
 from linscan_cupy._device import Cuda
-from linscan_cupy._launch import (
-    ELEMENTS,
-    JOB,
-    Launch,
-    Launches,
-    Operand,
-    float_bits,
-    tiling,
-)
+from linscan_cupy._launch import ELEMENTS, JOB, Launch, Operand, run, tiling
 
 A, B, INITIAL, RESET, X, FINAL, NUMBER = range(JOB, JOB + 4 * 6 + 1, 4)
 WORDS = NUMBER + 2
-
-_launches = Launches()
 
 
 def scan(
@@ -56,8 +46,7 @@ def scan(
         return Launch(cuda, work, p.dtype, shape, p.chunk_size, operands, words)
 
     number = complex(a) if p.a == "scalar" else 0j
-    numbers = {NUMBER: float_bits(number.real), NUMBER + 1: float_bits(number.imag)}
-    _launches.run(cuda, p, arrays, numbers, make, x)
+    run(cuda, p, arrays, {NUMBER: number.real, NUMBER + 1: number.imag}, make, x)
     return x, final
 
 

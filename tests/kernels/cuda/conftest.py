@@ -17,6 +17,7 @@ import pytest
 
 from linscan._dispatch import registry
 from linscan.testing.engines import Engine
+from linscan_cupy._device import CUDA
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -38,6 +39,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
         pytest.skip(reason)
     with pytest.MonkeyPatch.context() as patch:
         standin.install(patch, host.HostModule)
+        patch.setattr(CUDA, "_kernels", {})
         patch.setitem(registry(), backend.name, backend)
         yield Engine(backend.name, request.param)
 

@@ -72,24 +72,30 @@ def shim() -> ctypes.CDLL:
 class HostModule:
     """``cupy.RawModule``, as far as it is used."""
 
-    def __init__(self, code: str, options: tuple[str, ...], name_expressions: tuple[str]) -> None:
-        (name,) = name_expressions
+    def __init__(
+        self, code: str, options: tuple[str, ...], name_expressions: tuple[str, ...]
+    ) -> None:
         shim()
-        launcher = (
-            f'#include "shim.h"\n{code}\n'
-            'extern "C" void launch(const void* parameters, unsigned blocks, unsigned threads) {\n'
-            f"    shim::run({name}, parameters, blocks, threads);\n}}\n"
-        )
-        self._launch = ctypes.CDLL(str(built("kernel", launcher, *SANITIZERS[MODE]))).launch
+        launchers = [
+            f'extern "C" void launch{i}(const void* parameters, unsigned blocks, unsigned threads) '
+            f"{{\n    shim::run({name}, parameters, blocks, threads);\n}}\n"
+            for i, name in enumerate(name_expressions)
+        ]
+        source = "\n".join(['#include "shim.h"', code, *launchers])
+        library = ctypes.CDLL(str(built("kernel", source, *SANITIZERS[MODE])))
+        self._launch = {
+            name: getattr(library, f"launch{i}") for i, name in enumerate(name_expressions)
+        }
 
     def get_function(self, name: str) -> Any:
         """A kernel, to be called with a grid, a block and one array of parameters."""
+        launch = self._launch[name]
 
         def call(grid: tuple[int], block: tuple[int], args: tuple[Any]) -> None:
             (parameters,) = args
             assert parameters.size == 1
             assert block == (THREADS,)
-            self._launch(ctypes.c_void_p(parameters.ctypes.data), grid[0], block[0])
+            launch(ctypes.c_void_p(parameters.ctypes.data), grid[0], block[0])
 
         return call
 
@@ -108,9 +114,6 @@ class Memory(Cuda):
 
     def raw_module(self, **options: Any) -> Any:
         return HostModule(**options)
-
-    def index(self, x: Any) -> int:
-        return 0
 
     def current(self, x: Any) -> Any:
         return nullcontext()

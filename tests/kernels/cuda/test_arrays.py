@@ -16,6 +16,7 @@ from linscan.testing.engines import Engine
 from linscan.testing.families import CASES, call_of
 from linscan.testing.rollouts import LAYOUTS, NAMES, Kind, check, rollout
 from linscan.testing.test_families import plain
+from linscan_cupy._device import CUDA
 
 HERE = Path(__file__).parent
 
@@ -117,6 +118,31 @@ def test_into_out(cupy: Any) -> None:
     np.testing.assert_array_equal(cupy.asnumpy(out), [[1, 1.5, 1.75]] * 2)
     assert linscan.scan(0.5, b, out=b) is b
     np.testing.assert_array_equal(cupy.asnumpy(b), [[1, 1.5, 1.75]] * 2)
+
+
+def test_a_second_call_prepares_nothing(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    b = cupy.asarray(np.ones((1, 9000), np.float32))
+    calls = [lambda: linscan.scan(0.5, b), lambda: linscan.gae(b, b, gamma=0.9, lam=0.9)]
+    for call in calls:
+        call()
+    launches = dict(CUDA.launches)
+    monkeypatch.setattr(CUDA, "raw_module", None)
+    for call in calls:
+        call()
+    assert CUDA.launches == launches
+
+
+@pytest.mark.parametrize("capturing", [False, True])
+def test_a_graph_keeps_what_its_kernels_need(
+    cupy: Any, monkeypatch: pytest.MonkeyPatch, capturing: bool
+) -> None:
+    kept: list[Any] = []
+    monkeypatch.setattr(CUDA, "_captured", kept)
+    monkeypatch.setattr(cupy.cuda.Stream, "is_capturing", lambda self: capturing)
+    linscan.scan(0.5, cupy.asarray(np.ones((200, 40), np.float32)))
+    assert not kept
+    linscan.scan(0.5, cupy.asarray(np.ones((1, 9000), np.float32)))
+    assert len(kept) == capturing
 
 
 def test_bfloat16(cupy: Any) -> None:
