@@ -34,7 +34,10 @@ OPERANDS = (
     *("values", "rewards", "last_values", "gamma", "lam"),
     *("next_values", "truncation_values", "terminated", "truncated", "mask"),
 )
-FLAGS = ("terminated", "truncated", "mask")
+OWN = {"gamma": "float64", "lam": "float64"} | dict.fromkeys(
+    ("terminated", "truncated", "mask"), "bool"
+)
+"""The dtypes, at most, of what is not of the problem's."""
 FINISH = {
     "gae": (finish_advantages, finish_advantages_or_zero),
     "discounted_returns": (finish_returns, finish_returns_or_zero),
@@ -70,8 +73,7 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
         absent.add("truncation_values")
     places = [None if name in absent else EstimatorInputs._fields.index(name) for name in OPERANDS]
     is_empty = not p.outer * p.time * p.inner
-    bools = dict.fromkeys(FLAGS, "bool")
-    dtypes = [bools.get(name, p.dtype) for name in OPERANDS]
+    dtypes = [OWN.get(name, p.dtype) for name in OPERANDS]
 
     def fused(inputs: EstimatorInputs, out: Sequence[Any]) -> None:
         if is_empty:
@@ -85,7 +87,7 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
         numbers = [gamma, lam]
         if is_vtrace:
             log_rhos, *limits = inputs.own
-            operands.append(tensor(log_rhos, ACCUMULATE[p.dtype]))
+            operands.append(tensor(log_rhos, "float64"))
             numbers += limits
         results = [tensor(x, p.out_dtype) for x in out]
         run(scanned, (*operands, *results, None, None), numbers, code)

@@ -22,8 +22,8 @@ from linscan_triton._regimes import (
     strides,
 )
 
-Way = tuple[int | None, int | None, int | None]
-"""An operand's strides as kernels take them: by plane, by lane, by step."""
+Way = tuple[int | tuple[int, int], ...]
+"""An operand's strides as kernels take them: see :mod:`linscan_triton._tile`."""
 
 KERNELS = {"rows": rows, "columns": columns}
 REAL = {
@@ -246,7 +246,7 @@ def make_plan(
         outer, step, inner = (s * parts for s in y.strides)
         plane, lane = (inner, outer) if chosen.lane == 0 else (outer, inner)
         if vectors and fits(y, chosen, problem):
-            return (plane, lane, None) if chosen.kernel == "rows" else (plane, None, step)
+            return (plane, lane) if chosen.kernel == "rows" else ((plane, step),)
         return plane, lane, step
 
     chunks = chosen.chunks(problem)

@@ -2,8 +2,10 @@
 
 A program works on some *lanes* (rows side by side) of one *plane*, and goes through time a tile at
 a time.  Its operands are tuples ``(pointer, by_plane, by_lane, by_step)``, strides in elements (of
-complex numbers: in parts).  A stride of None says that neighbours in that direction are neighbours
-in memory, in aligned vectors.  An operand that is not given is None.
+complex numbers: in parts).  Where neighbours in one direction are neighbours in memory, in aligned
+vectors, they are ``(pointer, by_plane, by_lane)`` for steps, and ``(pointer, (by_plane, by_step))``
+for lanes.  An operand that is not given is None.  (A tuple that holds None cannot be compared with
+None in Triton 3.6.)
 
 A number is a tuple of its parts: ``(x,)`` or ``(real, imaginary)``.  In memory order the tiles of
 parts are ``[LANES, STEPS / V, V]``; in the order of the scan they are ``[LANES, STEPS]``.
@@ -65,9 +67,10 @@ def _addresses(
 
     ``PARTS`` numbers lie where one would, along the direction of the vectors.
     """
-    pointer, by_plane, by_lane, by_step = x
+    pointer = x[0]
     plane, lane, lanes, first, time = place
-    if by_step is None:
+    if len(x) == 3:
+        by_plane, by_lane = x[1], x[2]
         row = lane + tl.arange(0, LANES)[:, None, None]
         step = first * PARTS + tl.arange(0, V * PARTS)[None, None, :]
         by_plane = _multiple(by_plane, V * PARTS)
@@ -77,7 +80,8 @@ def _addresses(
         inside = (row < lanes) & (step < time * PARTS)
     else:
         step = first + tl.arange(0, V)[None, None, :]
-        if by_lane is None:
+        if len(x) == 2:
+            by_plane, by_step = x[1]
             row = lane * PARTS + tl.arange(0, LANES * PARTS)[:, None, None]
             by_plane = _multiple(by_plane, W * PARTS)
             by_step = _multiple(by_step, W * PARTS)
@@ -85,6 +89,7 @@ def _addresses(
             where = pointer + (plane * by_plane + step * by_step) + row
             inside = (row < lanes * PARTS) & (step < time)
         else:
+            by_plane, by_lane, by_step = x[1], x[2], x[3]
             row = lane + tl.arange(0, LANES)[:, None, None]
             where = pointer + (plane * by_plane + row * by_lane + step * by_step)
             inside = (row < lanes) & (step < time)
@@ -97,10 +102,10 @@ def load(x, place, LANES: tl.constexpr, V: tl.constexpr, W: tl.constexpr, COMPLE
     if not COMPLEX:
         where, inside = _addresses(x, place, LANES, V, W, 1)
         return (tl.load(where, mask=inside, other=0),)
-    elif x[2] is None or x[3] is None:
+    elif len(x) < 4:
         where, inside = _addresses(x, place, LANES, V, W, 2)
         both = tl.load(where, mask=inside, other=0)
-        if x[3] is None:
+        if len(x) == 3:
             both = tl.reshape(both, [LANES, both.shape[1], V, 2])
         else:
             both = tl.reshape(both, [LANES, 2, both.shape[1], V])
@@ -120,10 +125,10 @@ def store(x, place, parts, LANES: tl.constexpr, V: tl.constexpr, W: tl.constexpr
     if len(parts) == 1:
         where, inside = _addresses(x, place, LANES, V, W, 1)
         tl.store(where, parts[0], mask=inside)
-    elif x[2] is None or x[3] is None:
+    elif len(x) < 4:
         where, inside = _addresses(x, place, LANES, V, W, 2)
         both = tl.join(parts[0], parts[1])
-        if x[3] is None:
+        if len(x) == 3:
             both = tl.reshape(both, [LANES, parts[0].shape[1], 2 * V])
         else:
             both = tl.permute(both, (0, 3, 1, 2))

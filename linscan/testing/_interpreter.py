@@ -101,6 +101,49 @@ def quicken() -> None:
         """Multiply and add, rounding once (but for rare ties), as old interpreters do not."""
         return interpreter.TensorHandle(fma(x.data, y.data, z.data), z.dtype.scalar)
 
+    semantic: Any = import_module("triton.language.semantic").TritonSemantic
+    core, broadcast = tl.core, semantic.broadcast_impl_value
+    make_type, type_of_tuple = core.block_type.__init__, core._type_for_tuple_values
+    type_of_numpy = interpreter._get_np_dtype
+    types: dict[Any, dict[str, Any]] = {}
+    types_of_numpy: dict[str, Any] = {}
+
+    def broadcast_what_differs(self: Any, x: Any, y: Any) -> Any:
+        """Most operands have one shape already, which takes long to find out."""
+        if x.handle.data.shape == y.handle.data.shape and x.type.is_block() == y.type.is_block():
+            return x, y
+        return broadcast(self, x, y)
+
+    def type_once(self: Any, element: Any, shape: Any) -> None:
+        """Every operation makes types, of which there are few."""
+        key = str(element), tuple([getattr(n, "value", n) for n in shape])
+        if key not in types:
+            make_type(self, element, shape)
+            types[key] = dict(vars(self))
+        vars(self).update(types[key])
+
+    @functools.cache
+    def type_of_shape(*sizes: int) -> Any:
+        return type_of_tuple([core.constexpr(n) for n in sizes])
+
+    def type_of_tuple_once(values: Any, fields: Any = None) -> Any:
+        """Most tuples are shapes."""
+        sizes = [x.value if type(x) is core.constexpr else None for x in values]
+        if fields is None and set(map(type, sizes)) <= {int}:
+            return type_of_shape(*sizes)
+        return type_of_tuple(values, fields)
+
+    def type_of_numpy_once(element: Any) -> Any:
+        """Looked up by its name."""
+        name = str(element)
+        if name not in types_of_numpy:
+            types_of_numpy[name] = type_of_numpy(element)
+        return types_of_numpy[name]
+
+    semantic.broadcast_impl_value = broadcast_what_differs
+    interpreter._get_np_dtype = type_of_numpy_once
+    core.block_type.__init__ = type_once
+    core._type_for_tuple_values = type_of_tuple_once
     run = interpreter.GridExecutor.__call__
 
     def run_silently(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -113,7 +113,7 @@ def test_every_dtype(engine: Engine, dtype: str, kind: str, axis: int, reverse: 
 @REVERSE
 @pytest.mark.parametrize(
     ("rank", "axis"),
-    [(rank, axis) for rank in range(1, affordable(6, 5)) for axis in range(-rank, rank)],
+    [(rank, axis) for rank in range(1, affordable(6, 4)) for axis in range(-rank, rank)],
 )
 def test_every_axis(engine: Engine, rank: int, axis: int, reverse: bool) -> None:
     shape = (2, 3, 4, 5, 6)[:rank]
@@ -421,9 +421,10 @@ def test_without_initial_the_first_multiplier_is_not_read(
 def test_nan_and_infinity_run_forward_only(
     engine: Engine, axis: int, bad: float, reverse: bool
 ) -> None:
-    p = problem((150, 151), "full", axis=axis, reverse=reverse)
+    n = affordable(150, 70)
+    p = problem((n, n + 1), "full", axis=axis, reverse=reverse)
     for operand in ("a", "b"):
-        for at in (0, 1, 15, 16, 31, 32, 70, 149)[:: affordable(1, 3)]:
+        for at in (0, 1, 15, 16, 31, 32, 70, n - 1)[:: affordable(1, 4)]:
             given = {"a": p.a.copy(), "b": p.b.copy()}
             np.moveaxis(given[operand], axis, 0)[at] = bad
             x, _ = reference.serial(**given, **p.options)
@@ -529,7 +530,7 @@ def test_packed_sequences_do_not_see_each_other(engine: Engine, reverse: bool) -
 def test_two_halves_make_the_whole(engine: Engine, axis: int, kind: str, reverse: bool) -> None:
     p = problem((129, 130), kind, "float64", axis, reverse, initial=True, reset=True)
     a, b, initial, reset = operands(engine, p)
-    for middle in (0, 1, 64, 65, 129):
+    for middle in (0, 1, 64, 65, 129)[:: affordable(1, 2)]:
         pieces, state = [], initial
         halves = [slice(0, middle), slice(middle, None)]
         for half in reversed(halves) if reverse else halves:
