@@ -102,6 +102,13 @@ def gae_flags(shape: tuple[int, int], axis: int) -> Call:
     return lambda: linscan.gae(rewards, values, terminated=flags, **keywords)
 
 
+def vtrace(shape: tuple[int, int], axis: int) -> Call:
+    """Ratios, rewards and values to targets, advantages and errors."""
+    log_rhos, rewards, values = normal(shape), normal(shape), normal(shape)
+    out = normal(shape), normal(shape), normal(shape)
+    return lambda: linscan.vtrace(log_rhos, rewards, values, gamma=GAMMA, axis=axis, out=out)
+
+
 WORK = [
     Work("scan, full a", 12, scan_full),
     Work("scan, full a, reverse", 12, scan_reverse),
@@ -109,6 +116,7 @@ WORK = [
     Work("backward", 20, backward),
     Work("gae", 16, gae),
     Work("gae, flags", 17, gae_flags),
+    Work("vtrace", 24, vtrace),
 ]
 
 

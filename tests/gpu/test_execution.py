@@ -37,6 +37,7 @@ def calls(engine: Engine, a: Any, b: Any) -> list[Any]:
         engine.scan(a.mT.contiguous(), b.mT.contiguous(), axis=0, reverse=True),
         engine.discounted_returns(b, gamma=0.99),
         engine.td_lambda(b, a, gamma=0.99, lam=0.9, mask=~flags),
+        *engine.estimate("vtrace", b, a, b, gamma=0.99, terminated=flags),
     ]
 
 

@@ -74,7 +74,9 @@ def check(p: Problem, way: str, factor: float = 1) -> None:
 
 
 def shape(way: str, time: int) -> tuple[int, int, int]:
-    return (1, -(-time // 4), 20) if way.startswith("columns") else (6, time, 1)
+    if way.startswith("columns"):
+        return 1, -(-time // 4), 20
+    return 6 if "side" in way else 2, time, 1
 
 
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
