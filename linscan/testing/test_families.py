@@ -57,7 +57,8 @@ def test_every_combination(engine: Engine, case: str, layout: str) -> None:
 
 @EVERY
 def test_every_length(engine: Engine, case: str) -> None:
-    for time, layout in product((0, 1, 2, 3, 33, 129), ("whole", "mask")):
+    times = (0, 1, 2, 3, 33, 129)[:: affordable(1, 2)]
+    for time, layout in product(times, ("whole", "mask")):
         check(engine, call_of(case, plain(case, layout), 2, time))
 
 
