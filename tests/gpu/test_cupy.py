@@ -9,9 +9,11 @@ import pytest
 
 import linscan
 from linscan.testing.engines import DTYPES, Engine
+from linscan.testing.families import CASES, call_of
 from linscan.testing.problems import KINDS, problem
 from linscan.testing.rollouts import LAYOUTS, NAMES, Kind, rollout
 from linscan.testing.rollouts import check as check_estimator
+from linscan.testing.test_families import plain
 from linscan.testing.test_scan import check, hard, worst
 
 SHAPES = [((3, 5), 1), ((40, 150), 1), ((300, 2049), 1), ((2, 70001), 1), ((2049, 300), 0)]
@@ -43,6 +45,20 @@ def test_estimator(engine: Engine, rows: int, time: int, axis: int, name: str, l
         check_estimator(
             engine, rollout(name, Kind(layout=layout, decay=decay), rows, time, axis=axis)
         )
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("case", list(CASES))
+@pytest.mark.parametrize("axis", [0, 1])
+def test_other_estimators(engine: Engine, axis: int, case: str, layout: str) -> None:
+    kind = plain(case, layout.removesuffix("-carry"))
+    check_estimator(engine, call_of(case, kind, 30, 60, axis=axis))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("rows", "time", "axis"), [(300, 2049, 1), (2, 20001, 1), (2, 20001, 0)])
+def test_vtrace(engine: Engine, rows: int, time: int, axis: int, layout: str) -> None:
+    check_estimator(engine, call_of("leaky vtrace", Kind(layout=layout), rows, time, axis=axis))
 
 
 @pytest.mark.parametrize("name", ["0.9999", "-1", "uniform in (.9, 1)"])
@@ -91,6 +107,29 @@ def test_a_cuda_graph() -> None:
     b.fill_(3)
     graph.replay()
     torch.testing.assert_close(out, linscan.scan(0.5, b, backend="torch"))
+
+
+@pytest.mark.parametrize("shape", [(300, 3000), (1, 200_000)])  # the second needs room of its own
+def test_a_cuda_graph_of_cupy(shape: tuple[int, int]) -> None:
+    cupy = pytest.importorskip("cupy")
+    b = cupy.ones(shape, "float32")
+    out = cupy.empty_like(b)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.Device().synchronize()
+    with stream:
+        linscan.scan(0.5, b, out=out)
+        stream.begin_capture()
+        linscan.scan(0.5, b, out=out)
+        graph = stream.end_capture()
+        others = [cupy.full(5000 * n, cupy.nan, "float32") for n in range(1, 20)]
+        b *= 3
+        graph.launch(stream)
+        stream.synchronize()
+        expected = linscan.scan(0.5, b)
+        stream.synchronize()
+    assert len(others) == 19
+    assert (out == expected).all()
+    assert float(out[0, -1]) == 6
 
 
 def test_dlpack() -> None:
