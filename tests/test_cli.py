@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import linscan
-from linscan.cli import _compare, _demo, _loops, main
+from linscan.cli import _compare, _demo, _here, _loops, main
+from linscan.cli._error import largest_error
 from linscan.cli._rollout import load, repeat
 
 
@@ -30,6 +31,22 @@ def test_info_says_why_a_backend_cannot_run(monkeypatch, capsys):
     monkeypatch.setattr(linscan, "backends", lambda: {"slow": None, "gpu": "no [device]: buy one"})
     assert main(["info"]) == 0
     assert "no [device]: buy one" in capsys.readouterr().out
+
+
+def test_a_package_is_found_whatever_its_distribution_is_called(monkeypatch):
+    monkeypatch.setattr(_here, "_distributions", lambda: {"cupy": ["cupy-cuda00x", "numpy"]})
+    assert _here.installed("cupy") == np.__version__
+    assert _here.installed("linscan") == linscan.__version__
+    assert _here.installed("no-such-package") is None
+
+
+def test_errors_are_in_proportion_and_absolute_where_the_truth_is_zero():
+    exact = np.array([[4.0, 0.0], [2.0, 0.0]])
+    off = np.array([[0.0, 0.0], [1.0, 0.125]])
+    assert largest_error(exact + off, exact, axis=0) == 0.25
+    assert largest_error(exact + off, exact, axis=1) == 0.5
+    assert largest_error(off, 0 * exact, axis=0) == 1
+    assert np.isnan(largest_error(np.full((2, 2), np.nan), exact, axis=0))
 
 
 def test_demo_verifies_every_backend(capsys):

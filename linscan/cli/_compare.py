@@ -15,6 +15,7 @@ import linscan
 from linscan import reference
 from linscan._dispatch import registry
 from linscan.cli import _loops
+from linscan.cli._error import largest_error
 from linscan.cli._rollout import Rollout
 
 ESTIMATORS = ["gae", "discounted_returns", "td_lambda"]
@@ -85,19 +86,17 @@ def measure(way: Way, estimator: str, rollout: Rollout, exact: tuple[Any, ...]) 
     """Compute the estimator in this way, again and again."""
     arrays = Rollout._make(map(libraries()[way.library], rollout))
     found = outputs(way.compute(estimator, arrays))
-    errors = np.array([largest_error(x, y) for x, y in zip(found, exact, strict=True)])
-    return Result(estimator, way, time(lambda: way.compute(estimator, arrays)), errors.max())
+    errors = [
+        largest_error(np.asarray(x, np.float64), y, axis=0)
+        for x, y in zip(found, exact, strict=True)
+    ]
+    seconds = time(lambda: way.compute(estimator, arrays))
+    return Result(estimator, way, seconds, float(np.max(errors)))
 
 
 def outputs(result: Any) -> tuple[Any, ...]:
     """The arrays that an estimator returned, be it one or several."""
     return result if isinstance(result, tuple) else (result,)
-
-
-def largest_error(found: Any, exact: NDArray[np.float64]) -> float:
-    """In proportion to the largest magnitude in the column; NaN if any is."""
-    differences = np.abs(np.asarray(found, np.float64) - exact).max(axis=0)
-    return float((differences / np.abs(exact).max(axis=0)).max())
 
 
 def time(function: Callable[[], Any]) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib.metadata import PackageNotFoundError, version
 
 from rich.console import Console
 from rich.markup import escape
@@ -12,8 +11,7 @@ from rich.table import Table
 
 import linscan
 from linscan._dispatch import VARIABLE
-
-PACKAGES = ["linscan", "numpy", "array-api-compat", "numba", "torch"]
+from linscan.cli._here import CORES, PACKAGES, installed
 
 
 def run() -> int:
@@ -25,7 +23,7 @@ def run() -> int:
     )
     facts.add_row("CPU", threads())
     for package in PACKAGES:
-        facts.add_row(package, installed(package))
+        facts.add_row(package, installed(package) or "not installed")
     if VARIABLE in os.environ:
         facts.add_row(VARIABLE, f"{os.environ[VARIABLE]!r} is the backend unless a call names one")
     console.print(facts)
@@ -40,23 +38,14 @@ def run() -> int:
     return 0
 
 
-def installed(package: str) -> str:
-    """The version of a package, or that it is missing."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
-
-
 def threads() -> str:
     """How many threads this process may use, and how many the libraries would."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    counts = [f"{cores} cores"]
-    if installed("numba") != "not installed":
+    counts = [f"{CORES} cores"]
+    if installed("numba"):
         import numba
 
         counts.append(f"numba uses {numba.get_num_threads()} threads")
-    if installed("torch") != "not installed":
+    if installed("torch"):
         import torch
 
         counts.append(f"torch uses {torch.get_num_threads()}")
