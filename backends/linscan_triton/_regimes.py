@@ -19,7 +19,7 @@ TILE = {
     "bfloat16": (2048, 8),
     "float32": (2048, 8),
     "float64": (1024, 8),
-    "complex64": (1024, 8),
+    "complex64": (512, 4),
     "complex128": (256, 4),
 }
 """Steps that the row kernel does at once, and the warps of 32 that do them, by dtype: as many as
@@ -103,8 +103,8 @@ def regime(
     chosen = _chunked(
         Regime("rows", lane, side, steps, 1 if adjoining else vector, warps), problem, FEW_ROWS, 4
     )
-    # Resets and the starts of chunks together need more registers than 8 warps have.
-    heavy = heavy or bool(chosen.chunk and problem.reset and warps == 8)
+    # Chunks, and resets beside an initial state, need more registers than 8 warps have.
+    heavy = heavy or (warps == 8 and bool(chosen.chunk or (problem.reset and problem.initial)))
     return _halved(chosen) if heavy else chosen
 
 

@@ -135,11 +135,12 @@ def _narrowest(
     if mine and not widths[direction]:
         raise LookupError(f"no {direction} is recognised in the machine code")
     whole = max(access.elements for access in tiles)
+    most = max(access.per_thread for access in tiles)
     lanes = FULL // min((access.size for access in tiles if access.size > 1), default=FULL)
     aside = 0
     for access in mine:
-        if access.elements < whole:
-            aside += access.per_thread
+        if access.elements < whole:  # each thread loads what it needs, others perhaps too
+            aside += max(access.per_thread, min(access.elements, most))
         elif access.size == 1:
             aside += -(-access.per_thread // lanes)
     narrow = sorted(width for width in widths[direction].elements() if width < FULL)

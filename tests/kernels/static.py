@@ -125,6 +125,7 @@ def examine(case: Case, targets: tuple[str, ...]) -> list[Compiled]:
             if len(found) <= i:
                 passes = f", {i + 1} of {len(caught)}" if len(caught) > 1 else ""
                 wide = shape != SIDE_BY_SIDE and launch.elements >= SMALL
+                wide &= case.a not in ("row", "step")  # one number for many elements
                 name = launch.name + passes
                 found.append(Compiled(name, case.dtype, shape, str(case), {}, wide))
             found[i].targets[target] = compiled(launch, target)
