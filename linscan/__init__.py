@@ -1,7 +1,7 @@
 """linscan: first-order linear recurrences at the speed of memory.
 
-``scan`` solves ``x[t] = a[t] * x[t-1] + b[t]`` on NumPy arrays and torch tensors; the estimators,
-from ``gae`` to ``vtrace``, are thin wrappers over it.
+``scan`` solves ``x[t] = a[t] * x[t-1] + b[t]`` on NumPy arrays, torch tensors and CuPy
+arrays; the estimators, from ``gae`` to ``vtrace``, are thin wrappers over it.
 """
 
 from linscan import flags as flags

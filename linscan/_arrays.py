@@ -256,6 +256,13 @@ def needs_cast(x: Any, dtype: str) -> bool:
     return dtype_name(x) != dtype or not getattr(x.dtype, "isnative", True)
 
 
+def moveaxis(x: Any, source: int, destination: int) -> Any:
+    """The array with one axis elsewhere."""
+    if is_torch(x):
+        return x.movedim(source, destination)  # vmap has no rule for its moveaxis
+    return namespace(x).moveaxis(x, source, destination)
+
+
 def broadcast(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...] | None:
     """The shape that two broadcast to, or None.  Their sizes may be symbols, of a graph."""
     rank = max(len(one), len(other))

@@ -53,9 +53,12 @@ def explain(what: Any, /, *args: Any, **kwargs: Any) -> Explanation:
     """Say which backend and kernel a call would use; kernels may be compiled, but do not run.
 
     ``explain(a, b, …)`` explains ``scan(a, b, …)``, and ``explain(function, …)`` explains
-    ``function(…)``, for ``scan`` and every estimator.  The arguments are checked as in the call.
+    ``function(…)``, for ``scan`` and every estimator.  An estimator that is not done in one pass is
+    explained by a scan as it composes one (``turn_gae`` composes several, and ``n_step_returns``
+    with n < T none).
 
-    Raises what the call would raise, and TypeError for any other function.
+    Raises what the call would raise of types, shapes and backends, and TypeError for any other
+    function; it does not look at what arrays hold, nor whether they share memory.
 
     >>> x = np.ones(3)
     >>> linscan.explain(linscan.gae, x, x, gamma=1.0, lam=1.0, backend="numpy").backend
@@ -85,4 +88,4 @@ def explain(what: Any, /, *args: Any, **kwargs: Any) -> Explanation:
 
 
 def _is_ours(function: Callable[..., Any]) -> bool:
-    return function is scan or function in _ESTIMATORS
+    return any(function is known for known in (scan, *_ESTIMATORS))

@@ -35,15 +35,9 @@ class Segments(NamedTuple):
     total: int
 
 
-def segments(cu_seqlens: Any, time: int, name: str, model: Any, check: bool) -> Segments:
-    """The segments ``[cu_seqlens[i], cu_seqlens[i + 1])`` of a time axis that long.
-
-    ``model``, named ``name``, is the array that is packed.
-    """
+def as_offsets(cu_seqlens: Any) -> Any:
+    """An array of offsets; else it raises."""
     offsets = _arrays.as_array("cu_seqlens", cu_seqlens)
-    if not is_torch(offsets) and is_torch(model):
-        offsets = namespace(model).asarray(offsets, device=model.device)
-    check_same_place(**{name: model}, cu_seqlens=offsets)
     if offsets.ndim != 1 or offsets.shape[0] < 1:
         raise ValueError(
             f"cu_seqlens must be one-dimensional and hold n + 1 offsets, but has shape "
@@ -51,6 +45,18 @@ def segments(cu_seqlens: Any, time: int, name: str, model: Any, check: bool) -> 
         )
     if not dtype_name(offsets).removeprefix("u").startswith("int"):
         raise TypeError(f"cu_seqlens must be integers, not {dtype_name(offsets)}")
+    return offsets
+
+
+def segments(cu_seqlens: Any, time: int, name: str, model: Any, check: bool) -> Segments:
+    """The segments ``[cu_seqlens[i], cu_seqlens[i + 1])`` of a time axis that long.
+
+    ``model``, named ``name``, is the array that is packed.
+    """
+    offsets = as_offsets(cu_seqlens)
+    if not is_torch(offsets) and is_torch(model):
+        offsets = namespace(model).asarray(offsets, device=model.device)
+    check_same_place(**{name: model}, cu_seqlens=offsets)
     if check:
         _check_offsets(np.asarray(offsets.tolist(), np.int64), time)
     xp = namespace(offsets)
@@ -95,7 +101,7 @@ class Packed(NamedTuple):
         if self.state is not None:
             final = final + self.state
         if time:
-            last = xp.moveaxis(x, axis, 0)[xp.where(self.parts.there, self.ends, time - 1)]
+            last = _arrays.moveaxis(x, axis, 0)[xp.where(self.parts.there, self.ends, time - 1)]
             there = xp.reshape(self.parts.there, (-1, *(1,) * (x.ndim - 1)))
             final = xp.where(there, last, final)
         x, final = _arrays.native(x, self.dtype), _arrays.native(final, self.dtype)
@@ -134,7 +140,7 @@ def pack(call: ScanCall, cu_seqlens: Any) -> tuple[ScanCall, Packed]:
         return plain, packed
 
     def at_begins(x: Any) -> Any:
-        steps = xp.moveaxis(xp.broadcast_to(x, shape), axis, 0)
+        steps = _arrays.moveaxis(xp.broadcast_to(x, shape), axis, 0)
         return steps[xp.where(parts.there, begins, 0)]
 
     read = xp.broadcast_to(xp.reshape(parts.there, (-1, *(1,) * (len(shape) - 1))), states)
@@ -151,6 +157,6 @@ def pack(call: ScanCall, cu_seqlens: Any) -> tuple[ScanCall, Packed]:
     one_more = (*shape[:axis], 1, *shape[axis + 1 :])
     room = xp.zeros(one_more, dtype=b.dtype, device=b.device)
     longer = xp.concat([xp.broadcast_to(b, shape), room], axis=axis)
-    folded = _arrays.put(xp.moveaxis(longer, axis, 0), begins, joined)[:-1]
+    folded = _arrays.put(_arrays.moveaxis(longer, axis, 0), begins, joined)[:-1]
     out = out if work == dtype else None
-    return plain._replace(a=a, b=xp.moveaxis(folded, 0, axis), out=out), packed
+    return plain._replace(a=a, b=_arrays.moveaxis(folded, 0, axis), out=out), packed

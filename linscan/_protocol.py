@@ -38,6 +38,22 @@ What it is not given (the gradient of ``initial``, of a broadcast ``b``, second 
 of calls of the scan.  Declining is no error: the same is then done in two passes."""
 
 
+Differentiable = Callable[[], Callable[..., Any]]
+"""``differentiable() -> scan``: that torch can follow what a backend does.
+
+An optional attribute of a backend that owns torch tensors.  Without it the backend is passed over
+where gradients are asked for, under ``torch.func`` and in graphs.  It registers the backend's
+``scan``, and its ``backward`` if it has one, with the operation that torch differentiates, whose
+derivatives are calls of itself::
+
+    def differentiable(self):
+        from linscan_torch import _autograd
+
+        return _autograd.register(self.name, self.scan, self.backward)
+
+``scan`` is then given torch tensors that require no gradients."""
+
+
 class BackendUnavailable(ImportError):
     """A backend was named that cannot run here; the message says why and what would cure it."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from linscan import _arrays, _dispatch, _host, _profile
+from linscan import _arrays, _dispatch, _host, _profile, _tracked
 from linscan._arrays import is_scalar
 from linscan._call import ScanCall
 from linscan._check import (
@@ -118,7 +118,13 @@ def scan(
 def plan_call(*, cu_seqlens: Any, **arguments: Any) -> ScanPlan:
     """What :func:`scan` would do with these arguments."""
     call = ScanCall(**arguments).checked()
-    return plan_scan(call if cu_seqlens is None else pack(call, cu_seqlens)[0])[0]
+    if cu_seqlens is not None:
+        call, _ = pack(call, cu_seqlens)
+    if not is_tracked(call.b, call.a, call.initial):
+        return plan_scan(call)[0]
+    chosen = _tracked.choose(call)
+    plan, _ = plan_scan(call._replace(backend=chosen.backend.name))
+    return plan._replace(passed_over=chosen.passed_over)
 
 
 def solve(call: ScanCall) -> tuple[Any, Any]:

@@ -25,6 +25,7 @@ from linscan._check import (
     check_same_place,
     looks_at_data,
 )
+from linscan._dispatch import Choice
 from linscan._layout import with_time
 from linscan._problem import ACCUMULATE, ScanProblem
 from linscan._protocol import Backend
@@ -56,25 +57,36 @@ def requires_grad(*operands: Any) -> bool:
 
 def engine(name: str, device: str, dtype: str) -> str:
     """The name of the backend that a call gets, ready to be called by ``_differentiable``."""
-    return _engine(name, device, dtype)[0]
+    return _engine(name, device, dtype)[0].backend.name
 
 
 engine._dynamo_marked_constant = True  # type: ignore[attr-defined]  # Dynamo calls it
 
 
 @cache
-def _engine(name: str, device: str, dtype: str) -> tuple[str, Callable[..., Any]]:
+def _engine(name: str, device: str, dtype: str) -> tuple[Choice, Callable[..., Any]]:
     torch = sys.modules["torch"]
     model = torch.empty(0, dtype=getattr(torch, dtype), device=device)
     problem = ScanProblem(1, 1, 1, dtype, "full")
+    choice = _dispatch.choose(
+        name, [model], lambda backend: cannot_follow(backend) or backend.supports(problem)
+    )
+    backend: Any = choice.backend
+    return choice, backend.differentiable()
 
-    def supports(backend: Backend) -> str | None:
-        if not hasattr(backend, "differentiable"):
-            return "it computes no gradients, and joins no graph"
-        return backend.supports(problem)
 
-    backend: Any = _dispatch.choose(name, [model], supports).backend
-    return backend.name, backend.differentiable()
+def cannot_follow(backend: Backend) -> str | None:
+    """Why torch cannot follow what a backend does, or None."""
+    if hasattr(backend, "differentiable"):
+        return None
+    return "it computes no gradients, and joins no graph"
+
+
+def choose(call: ScanCall) -> Choice:
+    """The backend that a call gets, and why not those that come before it."""
+    name = _dispatch.resolve(call.backend)
+    plan = _plan(call, name)
+    return _engine(name, call.b.device.type, plan.work)[0]
 
 
 def _differentiable(

@@ -14,7 +14,6 @@ from linscan._check import (
     check_axis,
     check_broadcast,
     check_same_place,
-    integer,
     looks_at_data,
 )
 
@@ -49,7 +48,7 @@ def from_episode_starts(starts: Any, last_done: Any, *, axis: int = -1) -> Any:
     array([False,  True, False])
     """
     starts = _flags("starts", starts)
-    axis = check_axis(integer("axis", axis), starts.ndim, "starts")
+    axis = check_axis(axis, starts.ndim, "starts")
     last = _arrays.array_like("last_done", last_done, starts)
     check_same_place(starts=starts, last_done=last)
     return _earlier(
@@ -89,7 +88,7 @@ def from_arrival(arrived: Any, last: Any = None, *, axis: int = -1) -> Any:
     arrived = _arrays.as_array("arrived", arrived)
     if arrived.ndim == 0:
         raise ValueError("arrived has rank 0: it needs an axis of time")
-    axis = check_axis(integer("axis", axis), arrived.ndim, "arrived")
+    axis = check_axis(axis, arrived.ndim, "arrived")
     if last is None:
         xp = _arrays.namespace(arrived)
         return xp.asarray(arrived[(*[slice(None)] * axis, slice(1, None))], copy=True)

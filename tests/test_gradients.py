@@ -202,6 +202,7 @@ def test_a_final_state_of_no_steps():
 
 def test_a_backend_without_gradients(monkeypatch: pytest.MonkeyPatch):
     from linscan import _tracked
+    from linscan.rl import _plan
     from linscan_numba import NumbaBackend
     from linscan_numpy import NumpyBackend
 
@@ -209,10 +210,18 @@ def test_a_backend_without_gradients(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.delattr(kind, "differentiable")
     _tracked._engine.cache_clear()
     _tracked._plans.clear()
+    monkeypatch.setattr(_plan, "_plans", {})
     try:
         with pytest.raises(linscan.BackendUnsupported, match=r"no gradients.*these can: torch"):
             linscan.scan(0.5, ones(3), backend="numpy")
         assert linscan.scan(0.5, ones(3)).requires_grad
+        found = linscan.explain(0.5, ones(3))
+        assert found.backend == "torch"
+        assert "no gradients" in found.passed_over["numpy"]
+        found = linscan.explain(linscan.discounted_returns, ones(3), gamma=0.5, differentiable=True)
+        assert found.backend == "torch"
+        with pytest.raises(ValueError, match="out= is written without a trace"):
+            linscan.explain(0.5, ones(3), out=torch.empty_like(ones(3)))
     finally:
         _tracked._engine.cache_clear()
         _tracked._plans.clear()
@@ -221,3 +230,30 @@ def test_a_backend_without_gradients(monkeypatch: pytest.MonkeyPatch):
 def test_numpy_has_no_gradients():
     with pytest.raises(TypeError, match="needs torch tensors"):
         linscan.discounted_returns([1.0, 2.0], gamma=0.5, differentiable=True)
+
+
+def polynomial(a: Any) -> Any:
+    """1 + a + a²: the third state."""
+    return linscan.scan(a, torch.ones(3, dtype=torch.float64))[2]
+
+
+def test_second_derivatives_in_mixed_modes():
+    from torch.func import grad, jvp
+
+    a, one = torch.tensor(0.5, dtype=torch.float64), torch.tensor(1.0, dtype=torch.float64)
+
+    def forward(f: Any) -> Any:
+        return lambda x: jvp(f, (x,), (one,))[1]
+
+    assert forward(grad(polynomial))(a) == 2
+    assert grad(forward(polynomial))(a) == 2
+    with pytest.raises(NotImplementedError, match="forward mode within forward mode"):
+        forward(forward(polynomial))(a)
+
+
+def test_vmap_over_packed_sequences_and_over_no_steps():
+    x = torch.rand(4, 5, dtype=torch.float64)
+    mapped = torch.func.vmap(lambda x: linscan.scan(0.9, x, cu_seqlens=[0, 2, 5]))(x)
+    torch.testing.assert_close(mapped, linscan.scan(0.9, x, cu_seqlens=[0, 2, 5]))
+    nothing = torch.func.vmap(lambda x: linscan.scan(0.5, x))(torch.rand(4, 2, 0))
+    assert nothing.shape == (4, 2, 0)

@@ -250,7 +250,8 @@ class _Fold:
     def every(self, x: Tensor, dim: int | None) -> Tensor:
         """An operand with all its rows."""
         x = x[None] if dim is None else x.movedim(dim, 0)
-        return x.expand(self.size, self.outer, -1, -1).reshape(-1, *x.shape[2:])
+        rest = x.shape[2:]
+        return x.expand(self.size, self.outer, *rest).reshape(self.size * self.outer, *rest)
 
     def undo(self, x: Tensor) -> Tensor:
         """A result, mapped along its first axis."""
@@ -303,6 +304,8 @@ class _Scan(Function):
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
         da, db, dinitial, *_ = grad_inputs
         a, x, initial, reset = ctx.saved_tensors
+        if a is not None:
+            _refuse_nested_forward_mode()
         way: Way = ctx.way
         db = torch.zeros_like(x) if db is None else db
         if da is not None:
@@ -332,6 +335,7 @@ class _Adjoint(Function):
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        _refuse_nested_forward_mode()
         da, dx, dinitial, dg, *_ = grad_inputs
         a, x, initial, reset, lam = ctx.saved_tensors
         way: Way = ctx.way
@@ -353,6 +357,17 @@ class _Adjoint(Function):
 for _function in (_Scan, _Adjoint):
     # torch asks for it at every call; made each time, it would cost more than the rest of the call
     vars(_function.forward)["__signature__"] = signature(_function.forward)
+
+
+def _refuse_nested_forward_mode() -> None:
+    """Of what is saved for ``jvp``, torch loses the tangents of forward modes around this one."""
+    functorch = torch._C._functorch
+    levels = [each.key() for each in functorch.get_interpreter_stack() or ()]
+    if levels.count(functorch.TransformType.Jvp) > 1:
+        raise NotImplementedError(
+            "forward mode within forward mode: torch would lose the outer derivative; use reverse "
+            "mode for one of the two, as torch.func.hessian does"
+        )
 
 
 def _plain(x: Any) -> Any:

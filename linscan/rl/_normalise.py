@@ -101,10 +101,9 @@ def _normalised(call: Call) -> Call:
             last_values = values[(*split, slice(time, None))].reshape(rest)
         values = values[(*split, slice(time))]
     call = call._replace(mask=mask, values=values, last_values=last_values, lengths=None)
+    call = call._replace(out_dtype=call.out_dtype or promoted(call))
     if call.cu_seqlens is not None:
         call = _unpack(call, axis, check)
-
-    call = call._replace(out_dtype=call.out_dtype or promoted(call))
     if call.mask is not None and (call.masked_reward != "drop" or call.check == "full"):
         call = _masked_rewards(call, axis)
     if call.check == "full" and looks_at_data("full", rewards):
@@ -206,8 +205,8 @@ def _unpack(call: Call, axis: int, check: bool) -> Call:
     longer = (*rewards.shape[:axis], rewards.shape[axis] + 1, *rewards.shape[axis + 1 :])
     following = xp.zeros(longer, dtype=call.last_values.dtype, device=rewards.device)
     last_values = xp.broadcast_to(call.last_values, (parts.total, *rest))
-    following = _arrays.put(xp.moveaxis(following, axis, 0), parts.last, last_values)[:-1]
-    following = xp.moveaxis(following, 0, axis)
+    following = _arrays.put(_arrays.moveaxis(following, axis, 0), parts.last, last_values)[:-1]
+    following = _arrays.moveaxis(following, 0, axis)
     if call.truncated is not None:
         truncation = call.truncation_values
         if call.on_missing_bootstrap == "current_value":
@@ -249,8 +248,8 @@ def _masked_rewards(call: Call, axis: int) -> Call:
     cut = _either(call.terminated, call.truncated)
     stop = mask if cut is None else mask | cut
     held = _sum_until(call, axis, xp.where(mask, 0, rewards), stop, reverse=True)
-    moved = xp.moveaxis(held, axis, 0)
-    after = xp.moveaxis(xp.concat([moved[1:], xp.zeros_like(moved[:1])]), 0, axis)
+    moved = _arrays.moveaxis(held, axis, 0)
+    after = _arrays.moveaxis(xp.concat([moved[1:], xp.zeros_like(moved[:1])]), 0, axis)
     if cut is not None:
         after = xp.where(cut, 0, after)
     return call._replace(rewards=xp.where(mask, rewards + after, rewards))

@@ -16,6 +16,7 @@ from linscan._check import check_axis, check_memory, check_out
 from linscan._layout import Layout, layout, operand, with_time
 from linscan._problem import ACCUMULATE, EstimatorInputs, EstimatorProblem, Kind, ScanProblem
 from linscan._protocol import Backend, Fused, Kernel
+from linscan._tracked import cannot_follow
 from linscan.rl._call import (
     Call,
     Estimator,
@@ -280,9 +281,11 @@ def _plan(call: Call) -> EstimatorPlan:
         for label, x in outs(call).items():
             check_out(label, x, shape, problem.out_dtype)
     placed = [x for role in ("data", "flag") for _, x in call.operands(role)]
-    chosen = _dispatch.choose(
-        _dispatch.resolve(call.backend), placed, lambda backend: backend.supports(composed)
-    )
+
+    def supports(backend: Backend) -> str | None:
+        return (call.differentiable and cannot_follow(backend)) or backend.supports(composed)
+
+    chosen = _dispatch.choose(_dispatch.resolve(call.backend), placed, supports)
     prepare = chosen.backend.fused.get(call.estimator.name)
     fused = "it has no fused pass" if prepare is None else prepare(problem)
     if call.differentiable:

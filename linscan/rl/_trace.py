@@ -119,12 +119,12 @@ class Trace:
         return self._shift(self._scan(1.0, xp.where(stop, v, 0.0), initial=last, reset=stop), last)
 
     def following(self, x: Any) -> Any:
-        """``x`` at the next valid step; not to be read where the trace ends."""
+        """``x`` at the next valid step, and 0 where the trace ends."""
         x, mask = self.xp.broadcast_to(x, self.inputs.rewards.shape), self.inputs.mask
         last = self.xp.zeros_like(x[:, :1])
         if mask is not None:
             x = self._scan(1.0, self.xp.where(mask, x, 0.0), initial=last, reset=mask)
-        return self._shift(x, last)
+        return self.xp.where(self.ends, 0.0, self._shift(x, last))
 
     def preceding(self, x: Any, first: Any) -> Any:
         """``x`` at the valid step before, whatever ended there; ``first`` at the first one."""
@@ -179,7 +179,17 @@ class Trace:
 
     def going_on(self, lam: Any) -> Any:
         """λ where the trace goes on; elsewhere it is not read, nor does a gradient meet it."""
-        return lam if _arrays.is_scalar(lam) else self.xp.where(self.ends, 0.0, lam)
+        if _arrays.is_scalar(lam):
+            return lam
+        mask = self.inputs.mask
+        unread = self.ends if mask is None else self.ends | ~mask
+        return self.xp.where(unread, 0.0, lam)
+
+    @property
+    def starts(self) -> Any:
+        """Where no earlier step's trace goes on to."""
+        ends = self.xp.where(self.ends, 1.0, self.xp.zeros_like(self.inputs.rewards))
+        return self.preceding(ends, 1.0) > 0.5
 
     def weight(self, x: Any) -> Any:
         """A weight as an array, which is 0 in holes."""

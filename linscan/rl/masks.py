@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, sqrt
 from typing import Any, Literal
 
 import numpy as np
@@ -37,7 +37,7 @@ def whiten(
         m = Σ x / n,    v = Σ (x - m)² / (n - 1),    yₜ = (xₜ - m) / √(v + ε)
 
     with sums over the n valid elements.  Masked elements are selected away, NaN included: they
-    have no part in m and v, and are 0 in the result.
+    have no part in m and v, and are 0 in the result.  Squares do not overflow; Σ x must not.
 
     Args:
         x: A real array of any rank, usually advantages.
@@ -115,7 +115,8 @@ def whiten(
         scale = xp.where(largest > 0, largest, 1.0)  # without it, squares would overflow
         degrees = xp.clip(count - (1 if unbiased else 0), min=1)
         variance = total((centred / scale) ** 2) / xp.astype(degrees, y.dtype)
-        result = centred / (scale * xp.sqrt(variance + eps / scale / scale))
+        floor = xp.full_like(scale, sqrt(eps))
+        result = centred / xp.hypot(scale * xp.sqrt(variance), floor)
         if not shift_mean:
             result = xp.where(valid, result + mean, 0.0)
     return _arrays.native(result, dtype)

@@ -59,7 +59,7 @@ def n_step_returns(
 
     with m = n, or fewer where the episode or the row ends sooner.  Nₜ is ``next_values[t]``, taken
     as 0 where terminated; ``truncated`` needs no further value.  The sum is made of shifts, n of
-    them, so that nothing cancels: a difference of two long returns would.
+    them, so that nothing cancels as in a difference of two long returns; with n ≥ T it is a scan.
 
     Masks, shapes, dtypes, errors and the other arguments are those of :func:`linscan.gae`; rewards
     on masked steps are **dropped** unless ``masked_reward`` says otherwise, and n counts valid

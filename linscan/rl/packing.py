@@ -11,10 +11,9 @@ from linscan._check import (
     check_axis,
     check_broadcast,
     check_same_place,
-    integer,
     looks_at_data,
 )
-from linscan._packed import segments
+from linscan._packed import as_offsets, segments
 from linscan._scan import scan
 
 
@@ -107,17 +106,10 @@ def position_ids(starts: Any = None, *, cu_seqlens: Any = None, axis: int = -1) 
         starts = _arrays.as_array("starts", starts)
         if starts.ndim == 0:
             raise ValueError("starts has rank 0: it needs an axis of time")
-        axis = check_axis(integer("axis", axis), starts.ndim, "starts")
+        axis = check_axis(axis, starts.ndim, "starts")
         starts = binary("starts", starts, looks_at_data("auto", starts))
     else:
-        offsets = _arrays.as_array("cu_seqlens", cu_seqlens)
-        if offsets.ndim != 1 or offsets.shape[0] < 1:
-            raise ValueError(
-                f"cu_seqlens must be one-dimensional and hold n + 1 offsets, but has shape "
-                f"{tuple(offsets.shape)}"
-            )
-        if not _arrays.dtype_name(offsets).removeprefix("u").startswith("int"):
-            raise TypeError(f"cu_seqlens must be integers, not {offsets.dtype}")
+        offsets = as_offsets(cu_seqlens)
         time = max(int(offsets[-1]), 0)
         parts = segments(offsets, time, "the sequence", offsets, True)
         starts, axis = _arrays.along(0, parts.first, (time,), offsets), 0

@@ -15,9 +15,10 @@ def _compose_retrace(i: EstimatorInputs, trace: Trace) -> tuple[Any, ...]:
     log_rhos, log_pi, kind = i.own
     decay = i.gamma * trace.going_on(i.lam)
     if kind != "harutyunyan":
-        c = trace.xp.exp(trace.weight(log_pi if kind == "tree-backup" else log_rhos))
+        log_c = trace.weight(log_pi if kind == "tree-backup" else log_rhos)
+        c = trace.xp.exp(trace.xp.where(trace.starts, 0.0, log_c))
         c = trace.xp.clip(c, max=1.0) if kind == "retrace" else c
-        decay = decay * trace.xp.where(trace.ends, 0.0, trace.following(c))
+        decay = decay * trace.following(c)
     errors = trace.scan(decay, i.rewards + i.gamma * trace.next_values - i.values)
     return (trace.output(errors + i.values),)
 

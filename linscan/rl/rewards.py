@@ -12,7 +12,6 @@ from linscan._check import (
     check_axis,
     check_broadcast,
     check_same_place,
-    integer,
     looks_at_data,
 )
 from linscan._problem import ACCUMULATE
@@ -52,7 +51,7 @@ def place_terminal_reward(mask: Any, score: Any, *, axis: int = -1) -> Any:
     mask = _arrays.as_array("mask", mask)
     if mask.ndim == 0:
         raise ValueError("mask has rank 0: it needs an axis of time")
-    axis = check_axis(integer("axis", axis), mask.ndim, "mask")
+    axis = check_axis(axis, mask.ndim, "mask")
     mask = binary("mask", mask, looks_at_data("auto", mask))
     if isinstance(score, np.generic):
         score = score.item()

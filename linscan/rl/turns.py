@@ -40,7 +40,7 @@ def _with_turns(i: EstimatorInputs, trace: Trace, decay: Any, delta: Any) -> Any
     turns = over(first, trace.scan(1.0, i.rewards, last))
     if variant == "turn":
         return trace.held(turns, first.inputs.mask)
-    join = delta + xp.where(trace.ends, 0.0, decay * trace.following(turns))
+    join = delta + decay * trace.following(turns)
     return trace.scan(decay, xp.where(last, join, delta), last)
 
 

@@ -295,3 +295,31 @@ def test_what_an_estimator_does_not_read_has_no_gradient(engine: Engine, name: s
         if grad is not None:
             assert grad.isfinite().all()
             assert grad[x.isnan()].eq(0).all()
+
+
+def sourced(engine: Engine, *data: Any) -> list[Any]:
+    return leaves(*(engine.array(np.array(x, np.float64)) for x in data))
+
+
+def test_what_is_not_read_has_no_gradient_and_gives_none(engine: Engine) -> None:
+    """NaN behind a cut, in a hole, and in the multiplier of a first step."""
+    nan = float("nan")
+    gamma, r, v = sourced(engine, 0.9, [1, 1, nan, 1], [1, 1, 1, 1])
+    end = engine.array(np.array([False, True, False, False]))
+    given = {"gamma": gamma, "n": 2, "terminated": end, "differentiable": True}
+    engine.estimate("n_step_returns", r, v, **given)[:2].sum().backward()
+    assert gamma.grad == 1  # of 1 + γ·1, and of 1
+
+    gamma, r, v, lam, rho = sourced(engine, 0.9, [1] * 4, [1] * 4, [0.8, nan, 0.8, 0.8], [0] * 4)
+    valid = engine.array(np.array([True, False, True, True]))
+    given = {"gamma": gamma, "lam": lam, "mask": valid, "differentiable": True}
+    engine.estimate("vtrace", rho, r, v, **given).pg_advantages.sum().backward()
+    for x in (gamma, r, v, lam, rho):
+        assert x.grad.isfinite().all()
+    assert lam.grad[1] == 0
+
+    r, q, n, rho = sourced(engine, [1] * 3, [1] * 3, [1] * 3, [nan, -0.1, -0.1])
+    given = {"gamma": 0.9, "lam": 1.0, "differentiable": True}
+    engine.estimate("retrace", r, q, n, rho, **given).sum().backward()
+    assert rho.grad[0] == 0
+    assert rho.grad.isfinite().all()
