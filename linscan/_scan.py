@@ -83,10 +83,10 @@ def scan(
         float.  16-bit types are accumulated in float32 and rounded once.  The same call gives the
         same bits, on any number of threads.
 
-        Of torch tensors that require gradients it is differentiable, any number of times and in
-        forward mode too, with respect to ``a``, ``b`` and ``initial``; resets and the borders of
-        sequences cut gradients exactly.  ``a`` and the result are kept for the way back.  ``out``
-        is refused then.
+        Of torch tensors that require gradients it is differentiable with respect to ``a``, ``b``
+        and ``initial``, in reverse mode any number of times, and once in forward mode; resets and
+        the borders of sequences cut gradients exactly.  ``a`` and the result are kept for the way
+        back.  ``out`` is refused then.
 
     Raises:
         TypeError: Arrays of several libraries or devices, or of an unsupported dtype.
