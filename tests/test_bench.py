@@ -14,7 +14,7 @@ import linscan
 from linscan.cli import main
 from linscan.cli.bench import _machine, _measure, _options, _preset
 from linscan.cli.bench import _schemes as schemes
-from linscan.cli.bench._jobs import JOBS, Setting, double, make
+from linscan.cli.bench._jobs import JOBS, Setting, Work, double, make
 
 LIBRARIES = ["numpy", "torch"]
 SCHEMES = {
@@ -92,7 +92,7 @@ def test_data_are_what_the_options_say():
         (Setting("returns"), 8),
         (Setting("td_lambda", "float64"), 24),
         (Setting("scan"), 12),
-        (Setting("ema", "float16"), 4),
+        (Setting("decay", "float16"), 4),
     ],
 )
 def test_minimal_bytes_per_element(setting: Setting, expected: int):
@@ -191,7 +191,7 @@ def test_the_matrix_is_refused_with_its_memory(monkeypatch, capsys, tmp_path: Pa
 def test_matrix_bytes_are_what_it_takes():
     for rows, constant in [(1, True), (3, False)]:
         b = np.ones((rows, 1500), np.float32)
-        found = _machine.first(
+        found = _machine.watch(
             lambda b=b, constant=constant: schemes.matrix(0.5 if constant else b, b, False), "cpu"
         )
         if found.peak_bytes is None:
@@ -210,31 +210,56 @@ def test_what_would_take_too_long_is_left_out_with_what_it_would_take():
     assert "some 50 s" in str(_measure.too_long(result, before, limit=49))
 
 
-def test_slow_ways_run_once():
+def test_slow_ways_are_timed_once_after_a_call_for_nothing():
     setting = Setting()
+    calls: dict[str, int] = {}
+
+    def counted(way: _measure.Way) -> _measure.Way:
+        def compute(work: Work) -> tuple[Any, ...]:
+            calls[way.name] = calls.get(way.name, 0) + 1
+            return way.compute(work)
+
+        return way._replace(compute=compute)
+
+    ways = [counted(way) for way in _measure.ways(setting)]
     results = _measure.compare(
         setting,
         2,
         20,
-        list(_measure.ways(setting)),
+        ways,
         before=[],
         budget=0,
         limit=1,
         step=lambda description: None,
     )
     assert all(len(result.seconds) == 1 and result.spread is None for result in results)
+    assert calls == {way.name: 2 for way in ways}
 
 
-def test_a_picture_of_lines_and_one_of_bars(tmp_path: Path):
+def test_a_picture_of_lines_and_one_of_bars(monkeypatch, tmp_path: Path):
     pytest.importorskip("matplotlib")
+    monkeypatch.setattr(_machine, "busy", lambda: "The load is 99.0 on 2 cores.")
     for shapes in (["2x8", "2x16"], ["2x8"], ["2x8", "3x8", "3x9"]):
         file = tmp_path / f"{len(shapes)}.png"
         assert bench("--shapes", *shapes, "--png", file) == 0
         assert file.read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_title_of_the_picture():
+    pytest.importorskip("matplotlib")
+    from linscan.cli.bench import _picture
+
+    def found(way: str, seconds: float, ours: bool = False) -> _measure.Result:
+        return _measure.Result(way, ours, 2, 8, seconds=[seconds])
+
+    alone = [found("numba", 0.002, ours=True)]
+    assert _picture.finding(Setting(), alone) == "gae of 2×8: 2.00 ms"
+    rivals = [found("serial", 0.1), found("chunk 64", 0.02), found("chunk 128", 0.01)]
+    title = "gae of 2×8: 2.00 ms, 50 × as fast as a loop, 5 × as fast as chunks"
+    assert _picture.finding(Setting(), [*rivals, *alone]) == title
+
+
 def test_the_preset_is_the_published_table(monkeypatch, capsys, tmp_path: Path):
-    monkeypatch.setattr(_preset, "QUICK", 1024)
     monkeypatch.setattr(
         _preset,
         "shapes",
@@ -272,7 +297,13 @@ def test_the_preset_has_the_published_shapes():
         (["--dtype", "bfloat16"], "NumPy has no such dtype"),
         (["--device", "cuda"], "needs torch's arrays"),
         (["--quick"], "goes with --preset"),
-        (["--preset", "chunk-scan-2025", "--dtype", "float64"], "leave --run, --dtype"),
+        (["--preset", "chunk-scan-2025", "--dtype", "float64"], "leave --run, --shapes, --dtype"),
+        (["--preset", "chunk-scan-2025", "--shapes", "4x16"], "leave --run, --shapes, --dtype"),
+        (["--json", "no/such/folder/bench.json"], "--json no/such/folder/bench.json: cannot"),
+        (["--json", "."], "--json .: cannot be written"),
+        (["--png", "no/such/folder/bench.png"], "--png no/such/folder/bench.png: cannot"),
+        (["--png", "bench.svg"], "its name ends in .png"),
+        (["--png", "bench.png", "--no-png"], "not allowed with argument"),
     ],
 )
 def test_usage_errors(arguments: list[str], message: str, capsys):

@@ -167,7 +167,7 @@ JOBS = {
         recurrence,
         episodes=False,
     ),
-    "ema": Job(
+    "decay": Job(
         linscan.scan,
         lambda **operands: reference.serial(**operands)[0],
         ("b",),

@@ -7,16 +7,18 @@ import os
 import platform
 import sys
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from linscan.cli._here import CORES, PACKAGES, installed
 from linscan.cli.bench._jobs import Setting, convert
 
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+SMALL = 1 << 20
+"""NumPy copies fewer bytes than this on one thread: to hand them out would take longer."""
 PROCESS = Path("/proc/self")
 
 
@@ -26,12 +28,9 @@ def describe(setting: Setting) -> dict[str, str]:
     if setting.device != "cpu":
         facts["device"] = f"{sys.modules['torch'].cuda.get_device_name(setting.device)}"
     facts |= {"Python": platform.python_version(), "system": platform.system()}
-    for package in ("linscan", "numpy", "numba", "torch", "triton", "cupy"):
-        try:
-            facts[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    facts["copy"] = "numpy.copyto, threads: 1"
+    versions = {package: installed(package) for package in PACKAGES}
+    facts |= {package: found for package, found in versions.items() if found}
+    facts["copy"] = f"numpy.copyto, threads: {CORES} (1 below 1 MiB)"
     if setting.arrays == "torch":
         facts["copy"] = "torch.Tensor.copy_"
         if setting.device == "cpu":
@@ -59,14 +58,18 @@ def busy() -> str | None:
 
 
 def copier(setting: Setting, size: int) -> Callable[[], Any]:
-    """A copy of ``size`` bytes, read and written in sum, where the job's data lives."""
+    """A copy on all cores where the job's data lives, of ``size`` bytes read and written in sum."""
     source, target = (
         convert(np.ones(max(1, size // 8), np.float32), setting._replace(dtype="float32"))
         for _ in range(2)
     )
     if setting.arrays == "torch":
         return lambda: target.copy_(source)
-    return lambda: np.copyto(target, source)
+    if size < SMALL:
+        return lambda: np.copyto(target, source)
+    parts = [np.array_split(x, CORES) for x in (target, source)]
+    pool = ThreadPoolExecutor(CORES)
+    return lambda: list(pool.map(np.copyto, *parts))
 
 
 def synchronize(device: str) -> None:
@@ -100,7 +103,7 @@ def free_bytes(device: str) -> int | None:
     return min(free_of, default=None)
 
 
-class First(NamedTuple):
+class Watched(NamedTuple):
     """A call that was watched."""
 
     result: Any
@@ -109,25 +112,25 @@ class First(NamedTuple):
     """The most memory that it held beyond what was held before; None where nobody counts."""
 
 
-def first(call: Callable[[], Any], device: str) -> First:
+def watch(call: Callable[[], Any], device: str) -> Watched:
     """Watch a call.  On a device torch counts its memory, and on Linux the kernel does."""
     if device != "cpu":
         memory = sys.modules["torch"].cuda
         memory.reset_peak_memory_stats(device)
         before = memory.memory_allocated(device)
-        result, time = watched(call, device)
-        return First(result, time, memory.max_memory_allocated(device) - before)
+        result, time = timed(call, device)
+        return Watched(result, time, memory.max_memory_allocated(device) - before)
     reset = PROCESS / "clear_refs"
     if not os.access(reset, os.W_OK):
-        return First(*watched(call, device), None)
+        return Watched(*timed(call, device), None)
     give_back_freed()
     reset.write_text("5")  # the high-water mark starts anew from what is resident
     before = field(PROCESS / "status", "VmRSS")
-    result, time = watched(call, device)
-    return First(result, time, max(0, field(PROCESS / "status", "VmHWM") - before))
+    result, time = timed(call, device)
+    return Watched(result, time, max(0, field(PROCESS / "status", "VmHWM") - before))
 
 
-def watched(call: Callable[[], Any], device: str) -> tuple[Any, float]:
+def timed(call: Callable[[], Any], device: str) -> tuple[Any, float]:
     """The result, and the time of the one call."""
     results: list[Any] = []
     time = seconds(lambda: results.append(call()), 1, device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from math import inf, isfinite
+from math import isfinite
 from statistics import median, quantiles
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from linscan._dispatch import registry
 from linscan._protocol import BackendUnsupported
+from linscan.cli._error import largest_error
 from linscan.cli.bench import _machine as machine
 from linscan.cli.bench import _schemes as schemes
 from linscan.cli.bench._jobs import Scheme, Setting, Work, double, make
@@ -121,9 +122,11 @@ def compare(
 ) -> list[Result]:
     """Measure every way at one shape.
 
-    A way takes turns with the others for ``budget`` seconds, or runs once if a single call takes
-    more than a third of that.  It is left out if ``before`` says that a call would take more than
-    ``limit`` seconds.  ``step`` hears of two stages per way: is it right, and what does it take.
+    A way is called once for nothing, since another shape may be another kernel to compile, and once
+    more to be checked.  If that took less than a third of ``budget`` seconds, it takes turns with
+    the others for as long; otherwise that one time is reported.  A way is left out if ``before``
+    says that a call would take more than ``limit`` seconds.  ``step`` hears of two stages per way:
+    is it right, and what does it take.
     """
     work = make(setting, rows, time)
     checked = sorted({round(i) for i in np.linspace(0, rows - 1, min(ROWS, rows))})
@@ -131,7 +134,7 @@ def compare(
     loop = loop_error(work.rows(checked), exact)
 
     results: list[Result] = []
-    first: dict[Way, float] = {}
+    watched: dict[Way, float] = {}
     for way in ways:
         step(f"{rows}×{time}: is {way.name} right?")
         result = Result(way.name, way.ours, rows, time)
@@ -141,19 +144,18 @@ def compare(
             continue
         try:
             call = partial(way.compute, work)
-            # Another shape may be another kernel, and to compile it is no part of a warm call.
-            warm = machine.seconds(call, 1, setting.device) if way.ours else inf
-            found = machine.first(call, setting.device)
+            call()
+            found = machine.watch(call, setting.device)
         except BackendUnsupported as error:
             result.reason = f"cannot do this: {error}"
             continue
         outputs = [work.take(x, checked) for x in found.result]
-        result.error = largest_error(outputs, exact, setting)
+        result.error = worst(outputs, exact, setting)
         result.allowed = allowed(loop, way, setting)
-        result.peak_bytes, first[way] = found.peak_bytes, min(warm, found.seconds)
+        result.peak_bytes, watched[way] = found.peak_bytes, found.seconds
         del found
 
-    take_turns(setting, work, ways, results, first, budget, step)
+    take_turns(setting, work, ways, results, watched, budget, step)
     return results
 
 
@@ -162,7 +164,7 @@ def take_turns(
     work: Work,
     ways: Sequence[Way],
     results: Sequence[Result],
-    first: dict[Way, float],
+    watched: dict[Way, float],
     budget: float,
     step: Callable[[str], None],
 ) -> None:
@@ -172,7 +174,7 @@ def take_turns(
     copy = machine.copier(setting, setting.bytes(rows, time))
     copy()
     copies_at_once = repeat(machine.seconds(copy, 1, device))
-    calls = {way: partial(way.compute, work) for way in first if first[way] <= budget / 3}
+    calls = {way: partial(way.compute, work) for way in watched if watched[way] <= budget / 3}
     repeats, turns = {}, {}
     for way, call in calls.items():
         seconds = machine.seconds(call, 1, device)
@@ -188,10 +190,10 @@ def take_turns(
                 by_way[way].seconds.append(machine.seconds(call, repeats[way], device))
     for way, result in by_way.items():
         step(f"{rows}×{time}: timed {way.name}")
-        if way in first:
+        if way in watched:
             ratios = [x / copy for x, copy in zip(result.seconds, copies, strict=False)]
-            result.seconds = result.seconds or [first[way]]
-            result.times_copy = median(ratios or [first[way] / median(copies)])
+            result.seconds = result.seconds or [watched[way]]
+            result.times_copy = median(ratios or [watched[way] / median(copies)])
 
 
 def repeat(seconds: float) -> int:
@@ -199,14 +201,10 @@ def repeat(seconds: float) -> int:
     return max(1, round(SAMPLE / seconds))
 
 
-def largest_error(found: Sequence[Any], exact: Sequence[Any], setting: Setting) -> float:
-    """In proportion to the largest magnitude in the row; NaN if any is."""
-    axis, errors = setting.axis, []
-    for x, y in zip(found, exact, strict=True):
-        largest = np.abs(y).max(axis=axis)
-        differences = np.abs(double(x) - y).max(axis=axis)
-        errors.append((differences / np.where(largest == 0, 1, largest)).max())
-    return float(np.max(errors))
+def worst(found: Sequence[Any], exact: Sequence[Any], setting: Setting) -> float:
+    """The largest error in any of the results; NaN if any is."""
+    pairs = zip(found, exact, strict=True)
+    return float(np.max([largest_error(double(x), y, setting.axis) for x, y in pairs]))
 
 
 def loop_error(work: Work, exact: Sequence[Any]) -> float:
@@ -217,9 +215,9 @@ def loop_error(work: Work, exact: Sequence[Any]) -> float:
     """
     setting = work.setting
     if setting.dtype != "float64":
-        return largest_error(work.by_scheme(schemes.serial), exact, setting)
+        return worst(work.by_scheme(schemes.serial), exact, setting)
     narrow = work.cast("float32").by_scheme(schemes.serial)
-    return 2 * 2.0**-29 * largest_error(narrow, exact, setting)
+    return 2 * 2.0**-29 * worst(narrow, exact, setting)
 
 
 def allowed(loop: float, way: Way, setting: Setting) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,7 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--shapes",
         nargs="+",
         type=shape,
-        default=SHAPES,
         metavar="ROWSxSTEPS",
         help="sequences, and the length of each (64 of 128 to 131072 steps)",
     )
@@ -62,10 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     results = parser.add_argument_group("the results")
     results.add_argument("--json", type=Path, metavar="FILE", help="all figures")
-    results.add_argument(
+    picture = results.add_mutually_exclusive_group()
+    picture.add_argument(
         "--png", type=Path, default=PICTURE, metavar="FILE", help="the picture (%(default)s)"
     )
-    results.add_argument("--no-png", action="store_true", help="no picture")
+    picture.add_argument("--no-png", action="store_true", help="no picture")
 
 
 def job(
@@ -98,11 +99,34 @@ def job(
         parser.error(f"--mask and --episode are for estimators, not for --run {setting.job}")
     if options.quick and not options.preset:
         parser.error("--quick goes with --preset")
-    if options.preset and setting != Setting(arrays=arrays, device=options.device):
-        parser.error("--preset says what to run: leave --run, --dtype, --mask and the like away")
-    if options.png != PICTURE and not find_spec("matplotlib"):
+    asked = options.shapes is not None or setting != Setting(arrays=arrays, device=options.device)
+    if options.preset and asked:
+        parser.error("--preset says what to run: leave --run, --shapes, --dtype and the like away")
+    check_files(options, parser)
+    shapes = options.shapes or SHAPES
+    return setting, sorted(shapes, key=lambda shape: (shape[0] * shape[1], shape))
+
+
+def check_files(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """A usage error if results could not be written: better now than after the measurement."""
+    matplotlib = find_spec("matplotlib") is not None
+    if options.png != PICTURE and not matplotlib:
         parser.error("--png needs the package matplotlib: run `pip install 'linscan[bench]'`")
-    return setting, sorted(options.shapes, key=lambda shape: (shape[0] * shape[1], shape))
+    if options.png.suffix.lower() != ".png":
+        parser.error(f"--png {options.png}: the picture is a PNG, so its name ends in .png")
+    for option, file, wanted in [
+        ("--json", options.json, options.json is not None),
+        ("--png", options.png, matplotlib and not options.no_png),
+    ]:
+        if wanted and not can_write(file):
+            parser.error(f"{option} {file}: cannot be written; is its folder there?")
+
+
+def can_write(file: Path) -> bool:
+    """Whether there is such a file to be overwritten, or a folder for it."""
+    if file.exists():
+        return not file.is_dir() and os.access(file, os.W_OK)
+    return os.access(file.absolute().parent, os.W_OK)
 
 
 def shape(text: str) -> tuple[int, int]:

@@ -10,11 +10,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
+from linscan._profile import readable
 from linscan.cli.bench._jobs import JOBS, Setting
 from linscan.cli.bench._measure import MATRIX, SERIAL, Result
-from linscan.cli.bench._report import duration, ratio
+from linscan.cli.bench._report import ratio
 
-INK, FAINT = "#1f2933", "#9aa5b1"
+INK, FAINT, WARNING = "#1f2933", "#9aa5b1", "#b54708"
 OTHERS = {
     SERIAL: "#52606d",
     MATRIX: "#b08968",
@@ -28,14 +29,21 @@ APART = 0.045
 """How far names keep from one another, as a part of the height."""
 
 
-def draw(file: Path, setting: Setting, results: Sequence[Result], machine: dict[str, str]) -> None:
+def draw(
+    file: Path,
+    setting: Setting,
+    results: Sequence[Result],
+    machine: dict[str, str],
+    warning: str | None,
+) -> None:
     """A panel for each number of rows: lines over time, or bars where there is one length only."""
     rows = dict.fromkeys(result.rows for result in results)
     panels = [[x for x in results if x.rows == count] for count in rows]
     as_bars = all(len({result.time for result in panel}) == 1 for panel in panels)
     figure = Figure(figsize=(2.5 + 6.5 * len(panels), 6), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
-    figure.get_layout_engine().set(rect=(0, 0.04, 1, 0.86))  # type: ignore[union-attr, call-arg]
+    height = 0.82 if warning else 0.86
+    figure.get_layout_engine().set(rect=(0, 0.04, 1, height))  # type: ignore[union-attr, call-arg]
     axes = figure.subplots(1, len(panels), sharey=not as_bars, squeeze=False)[0]
     for axis, panel in zip(axes, panels, strict=True):
         (bars if as_bars else lines)(axis, panel)
@@ -44,12 +52,14 @@ def draw(file: Path, setting: Setting, results: Sequence[Result], machine: dict[
             axis.set_title(title, loc="left", fontsize=11, color=INK)
     if not as_bars:
         axes[0].set_ylabel("time of a call", color=INK)
-    figure.text(0.02, 0.945, finding(setting, results), fontsize=13.5, weight="bold", color=INK)
-    what = f"{JOBS[setting.job].function.__name__}, {setting.dtype}, {setting.arrays} arrays"
-    below = f"{what}. {machine['device']}. Median of warm calls, results allocated anew."
+    figure.text(0.02, 0.945, finding(setting, results), fontsize=12, weight="bold", color=INK)
+    what = f"{setting.dtype}, {setting.arrays} arrays"
+    below = f"{what}. {machine['device']}. Median of warm calls, of slow ways one."
     figure.text(0.02, 0.905, below, fontsize=9.5, color=INK)
+    if warning:
+        figure.text(0.02, 0.87, warning, fontsize=9.5, color=WARNING)
     same = "moves the same bytes: each input read, each result written once."
-    note = f"A copy ({machine['copy']}) {same}"
+    note = f"Calls allocate their results. A copy ({machine['copy']}) {same}"
     figure.text(0.02, 0.015, note, fontsize=8.5, color=FAINT)
     figure.savefig(file, metadata={"Software": "linscan bench"})
 
@@ -63,13 +73,13 @@ def finding(setting: Setting, results: Sequence[Result]) -> str:
     best = min((seconds for seconds, ours in times.values() if ours), default=None)
     if best is None:
         return what
-    rivals = []
+    said = [f"{what}: {readable(best)}"]
     if SERIAL in times:
-        rivals.append(f"{ratio(times[SERIAL][0] / best)} times as fast as a loop")
+        said.append(f"{ratio(times[SERIAL][0] / best)} × as fast as a loop")
     chunks = [seconds for way, (seconds, _) in times.items() if way.startswith("chunk")]
     if chunks:
-        rivals.append(f"{ratio(min(chunks) / best)} times as chunks")
-    return f"{what}: {duration(best)}, {', '.join(rivals)}"
+        said.append(f"{ratio(min(chunks) / best)} × as fast as chunks")
+    return ", ".join(said)
 
 
 class Line(NamedTuple):
@@ -106,7 +116,7 @@ def bars(axis: Any, results: Sequence[Result]) -> None:
     axis.set_xlim(min(seconds) / 2, max(seconds) * 6)
     for i, (line, time) in enumerate(zip(shown, seconds, strict=True)):
         weight = "bold" if line.ours else "normal"
-        axis.text(time * 1.15, i, duration(time), va="center", color=INK, weight=weight)
+        axis.text(time * 1.15, i, readable(time), va="center", color=INK, weight=weight)
     axis.set_yticks(range(len(shown)), [line.name for line in shown])
     for tick, line in zip(axis.get_yticklabels(), shown, strict=True):
         tick.set(color=line.colour, weight="bold" if line.ours else "normal")
@@ -174,7 +184,7 @@ def over_time(axis: Any, times: Sequence[int]) -> None:
     axis.set_xticks(times, [f"{time:,}".replace(",", "\u202f") for time in times])
     axis.xaxis.set_minor_locator(NullLocator())
     axis.yaxis.set_minor_locator(NullLocator())
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: duration(seconds)))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: readable(seconds)))
     axis.set_xlabel("steps T", color=INK)
     axis.grid(axis="y", color="#e4e7eb", linewidth=0.8)
     bare(axis)

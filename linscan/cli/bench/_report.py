@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from linscan._profile import readable
 from linscan.cli.bench._jobs import JOBS, Setting
 from linscan.cli.bench._measure import SERIAL, Result, readable_bytes
 
@@ -37,7 +38,7 @@ def show(
 def describe(setting: Setting, machine: dict[str, str]) -> str:
     """The job, and the machine it ran on."""
     job = [f"{JOBS[setting.job].function.__name__} of {setting.arrays} arrays, {setting.dtype}"]
-    if setting.job == "ema":
+    if setting.job == "decay":
         job.append("one multiplier for all steps")
     elif setting.job == "scan":
         job.append("a multiplier for every element")
@@ -97,7 +98,7 @@ def verdict(results: Sequence[Result]) -> str:
         return "No backend of linscan did this job."
     best, backend, times_copy = ours[0]
     lines = [
-        f"At {results[0].rows}×{results[0].time} linscan ({backend}) takes {duration(best)}, "
+        f"At {results[0].rows}×{results[0].time} linscan ({backend}) takes {readable(best)}, "
         f"{ratio(times_copy)} times a copy."
     ]
     for seconds, way in others:
@@ -112,7 +113,7 @@ def against(ours: float, theirs: float, name: str) -> str:
     name = name[0].upper() + name[1:]
     if theirs < ours:
         return f"{name} is {ratio(ours / theirs)} times as fast: stay with it."
-    more = duration(theirs - ours)
+    more = readable(theirs - ours)
     return f"{name} takes {ratio(theirs / ours)} times as long, {more} more per call."
 
 
@@ -125,18 +126,10 @@ def cell(result: Result) -> str:
     """The time, if there is one."""
     if result.median is None:
         return "left out"
-    time = duration(result.median)
+    time = readable(result.median)
     return time if result.agrees else f"[red]{time} (wrong)[/]"
 
 
 def ratio(value: float) -> str:
     """To three digits, without an exponent."""
     return f"{value:.3g}" if value < 100 else f"{value:.0f}"
-
-
-def duration(seconds: float) -> str:
-    """A time to three digits."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{ratio(seconds / size)} {unit}"
-    return f"{ratio(seconds / 1e-6)} µs"

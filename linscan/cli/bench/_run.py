@@ -54,7 +54,8 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         shapes = _preset.shapes(options.quick)
 
     console = Console(highlight=False)
-    if warning := machine.busy():
+    warning = machine.busy()
+    if warning:
         console.print(f"[yellow]{warning}[/]")
     bench = measure(setting, shapes, options.seconds, options.limit, console)
     if options.preset:
@@ -73,7 +74,7 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     elif find_spec("matplotlib"):
         from linscan.cli.bench import _picture
 
-        _picture.draw(options.png, setting, bench.results, bench.machine)
+        _picture.draw(options.png, setting, bench.results, bench.machine, warning)
         console.print(f"Picture: {options.png}")
     else:
         console.print(escape("No picture: it takes matplotlib, `pip install 'linscan[bench]'`"))
