@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -63,6 +64,13 @@ def outcome(suite: type, function: str, parameters: tuple[str, ...]) -> Any:
     return getattr(instance, function)(*parameters)
 
 
+def no_cuda() -> bool:
+    """Whether torch, which is installed, sees no GPU."""
+    import torch
+
+    return not torch.cuda.is_available()
+
+
 def test_targets_are_backends_on_devices(load: Load):
     common = load("common")
     assert list(common.ARRAYS) == common.TARGETS
@@ -82,12 +90,56 @@ def test_every_benchmark_runs_where_its_backend_does(load: Load, name: str):
             result = outcome(suite, function, parameters)
             backend, _, device = (*parameters, "numpy:cpu")[0].partition(":")
             if isinstance(result, NotImplementedError):
-                missing = device == "cuda" or reasons.get(backend, "not installed")
-                needs_torch = name == "gradients" and reasons["torch"]
+                missing = reasons.get(backend, "not installed")
+                if name == "gradients" or backend in ("torch", "triton"):
+                    missing = missing or reasons["torch"] or (device == "cuda" and no_cuda())
                 assert str(result), here
-                assert missing or needs_torch, f"{here}: {result}"
+                assert missing, f"{here}: {result}"
             elif function == "track_slowdown":
-                assert min(result["samples"]) >= 0, here
+                assert min(result["samples"]) > 0, here
+
+
+def test_what_an_older_linscan_lacks_is_not_measured_and_a_mistake_is_no_such_lack(load: Load):
+    common = load("common")
+
+    class Older(common.OnTargets):
+        def prepare(self, backend: str, arrays: Any, case: str) -> Any:
+            return linscan.no_such_function  # type: ignore[attr-defined]
+
+    class Mistaken(common.OnTargets):
+        def prepare(self, backend: str, arrays: Any, case: str) -> Any:
+            return arrays.no_such_method
+
+    with pytest.raises(NotImplementedError, match=r"an older linscan: .*no_such_function"):
+        Older().setup("numpy:cpu", "")
+    with pytest.raises(AttributeError, match="no_such_method"):
+        Mistaken().setup("numpy:cpu", "")
+
+
+@pytest.mark.parametrize(("host", "tries"), [(3, [4]), (10, [4, 16]), (1000, [4, 16, 64])])
+def test_a_device_still_flushes_when_the_call_is_queued(load: Load, host: int, tries: list[int]):
+    """The host queues a call no sooner than the device has flushed ``host`` times."""
+
+    class Device(load("arrays").OnDevice):
+        array = copy = wait = peak = None
+        flushed = 0
+
+        def event(self) -> Mock:
+            self.flushed = 0
+            return Mock()
+
+        def flush(self) -> None:
+            self.flushed += 1
+
+        def passed(self, event: Mock) -> bool:
+            return self.flushed <= host
+
+        def milliseconds(self, start: Mock, stop: Mock) -> float:
+            return 7.0
+
+    device, found = Device(), []
+    assert device.seconds(lambda: found.append(device.flushed)) == 0.007
+    assert found == tries
 
 
 def test_packages_of_the_environment_are_those_of_ci():

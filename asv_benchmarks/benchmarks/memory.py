@@ -1,4 +1,4 @@
-"""The most memory that a call takes, with its operands."""
+"""The most memory that a call takes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Memory:
 
 
 class HostMemory(_Memory):
-    """Of the whole process: Python and the libraries too."""
+    """Of the whole process: Python, the libraries and the operands too."""
 
     params: ClassVar = [[target for target in TARGETS if target.endswith(":cpu")], list(CALLS)]
 
@@ -35,7 +35,7 @@ class HostMemory(_Memory):
 
 
 class DeviceMemory(_Memory):
-    """Of a GPU, as its library's allocator counts."""
+    """Of a GPU, beyond the operands and with the results, as its library's allocator counts."""
 
     params: ClassVar = [[target for target in TARGETS if target.endswith(":cuda")], list(CALLS)]
     unit = "bytes"
