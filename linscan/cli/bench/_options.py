@@ -109,17 +109,17 @@ def job(
 
 def check_files(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     """A usage error if results could not be written: better now than after the measurement."""
-    matplotlib = find_spec("matplotlib") is not None
-    if options.png != PICTURE and not matplotlib:
-        parser.error("--png needs the package matplotlib: run `pip install 'linscan[bench]'`")
+    matplotlib, asked = find_spec("matplotlib") is not None, options.png != PICTURE
     if options.png.suffix.lower() != ".png":
         parser.error(f"--png {options.png}: the picture is a PNG, so its name ends in .png")
     for option, file, wanted in [
         ("--json", options.json, options.json is not None),
-        ("--png", options.png, matplotlib and not options.no_png),
+        ("--png", options.png, asked or (matplotlib and not options.no_png)),
     ]:
         if wanted and not can_write(file):
             parser.error(f"{option} {file}: cannot be written; is its folder there?")
+    if asked and not matplotlib:
+        parser.error("--png needs the package matplotlib: run `pip install 'linscan[bench]'`")
 
 
 def can_write(file: Path) -> bool:
