@@ -92,7 +92,7 @@ def regime(
     adjoining = 0 < b[lane] < b[1] or time == 1
     if time < SHORT or (adjoining and lanes >= columns_from):
         if outer * inner >= MANY_COLUMNS:
-            chosen = Regime("columns", lane, 64 * vector, 8, vector, 2)
+            chosen = Regime("columns", lane, 64 * vector, 4 if heavy else 8, vector, 2)
         else:
             chosen = Regime("columns", lane, 32, 16 if heavy else 32, 1, 1)
         return _chunked(chosen, problem, FEW_COLUMNS // 32, 16)
