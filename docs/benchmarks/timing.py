@@ -28,13 +28,21 @@ SAMPLE = 0.002
 
 
 def take_turns(calls: Sequence[Call], turns: int) -> np.ndarray:
-    """Seconds per call, ``[turns, calls]``.  The calls alternate: the machine's speed drifts."""
+    """Seconds per call, ``[turns, calls]``.
+
+    The calls alternate, since the machine's speed drifts; in an order that is drawn for each turn,
+    since the memory that one frees is what the next one gets.
+    """
     counts = []
     for call in calls:
         call()
         counts.append(max(1, round(SAMPLE / seconds(call, 1))))
-    pairs = list(zip(calls, counts, strict=True))
-    return np.array([[seconds(call, count) for call, count in pairs] for _ in range(turns)])
+    times = np.empty((turns, len(calls)))
+    orders = np.random.default_rng(0)
+    for turn in times:
+        for i in orders.permutation(len(calls)):
+            turn[i] = seconds(calls[i], counts[i])
+    return times
 
 
 def seconds(call: Call, count: int) -> float:
