@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch.autograd import Function
 
 from linscan import _host
@@ -361,9 +362,8 @@ for _function in (_Scan, _Adjoint):
 
 def _refuse_nested_forward_mode() -> None:
     """Of what is saved for ``jvp``, torch loses the tangents of forward modes around this one."""
-    functorch = torch._C._functorch
-    levels = [each.key() for each in functorch.get_interpreter_stack() or ()]
-    if levels.count(functorch.TransformType.Jvp) > 1:
+    levels = [each.key() for each in _functorch.get_interpreter_stack() or ()]
+    if levels.count(_functorch.TransformType.Jvp) > 1:
         raise NotImplementedError(
             "forward mode within forward mode: torch would lose the outer derivative; use reverse "
             "mode for one of the two, as torch.func.hessian does"
