@@ -24,6 +24,7 @@ class Trace:
         self._scan = scan
         self.xp = _arrays.namespace(inputs.rewards)
         self._followers: Any = None
+        self._ends: Any = None
 
     @property
     def cut(self) -> Any:
@@ -76,6 +77,11 @@ class Trace:
     @property
     def ends(self) -> Any:
         """Where the trace does not go on to a later step."""
+        if self._ends is None:
+            self._ends = self._find_ends()
+        return self._ends
+
+    def _find_ends(self) -> Any:
         xp = self.xp
         if self.inputs.mask is not None:
             ends = self._follows != 0
