@@ -116,6 +116,8 @@ class EstimatorProblem:
     masked: Literal["zero", "carry"] = "zero"
     """What the outputs are at masked steps: 0, or the state passing by (plus the value, for GAE's
     returns)."""
+    fresh: bool = True
+    """Whether the outputs are memory that nobody has used yet, rather than the caller's arrays."""
     chunk_size: int | None = None
     own: tuple[Kind | str | int | None, ...] = ()
     """The kind of each operand that this estimator alone has; an option is there itself."""

@@ -20,7 +20,7 @@ from linscan._problem import Kind, ScanProblem
 
 numba = pytest.importorskip("numba")
 
-from linscan_numba import BACKEND  # noqa: E402
+from linscan_numba import BACKEND, _streaming  # noqa: E402
 
 EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52, "complex64": 2.0**-23, "complex128": 2.0**-52}
 
@@ -230,8 +230,9 @@ def test_bits_of_short_rows_do_not_depend_on_their_place() -> None:
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_many_short_rows_are_streamed_to_any_address() -> None:
-    rows, time = (1 << 18) + 5, 33
+def test_short_rows_are_streamed_to_any_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_streaming, "pays", lambda size: size > 0)
+    rows, time = (1 << 12) + 5, 33
     b = np.ones((rows, time, 1), "float32")
     b[:, 5] = np.arange(rows).reshape(-1, 1) % 7
     for first in (0, 5):
@@ -382,8 +383,9 @@ def test_zeros_of_either_sign_settle_alike() -> None:
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_large_results_are_streamed_to_any_address() -> None:
-    n = (1 << 23) + 5
+def test_long_rows_are_streamed_to_any_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_streaming, "pays", lambda size: size > 0)
+    n = (1 << 18) + 5
     b = np.ones((1, n, 1), "float32")
     out = np.zeros(n + 7, "float32")
     x = scan(0.5, b, out=out[5:-2].reshape(1, n, 1))
@@ -392,6 +394,31 @@ def test_large_results_are_streamed_to_any_address() -> None:
     assert (out[-2:] == 0).all()
     numba.set_num_threads(1)
     assert same_bits(x, scan(0.5, b))
+
+
+def test_neighbouring_columns_are_streamed_to_any_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = (2, 50, 1100)
+    a, b = multipliers("full", shape), normal(shape)
+    expected = scan(a, b)
+    monkeypatch.setattr(_streaming, "pays", lambda size: size > 0)
+    for first in (0, 5):
+        out = np.zeros(b.size + 7, b.dtype)
+        place = out[first : first + b.size].reshape(shape)
+        assert same_bits(scan(a, b, out=place), expected)
+        assert (out[:first] == 0).all()
+        assert (out[first + b.size :] == 0).all()
+
+
+def test_results_past_the_caches_are_larger_than_any_of_them(tmp_path: Path) -> None:
+    largest = _streaming.largest_cache.__wrapped__
+    assert largest(str(tmp_path)) == _streaming.UNKNOWN
+    for index, text in enumerate(["48K\n", "2048K\n", "32M\n"]):
+        folder = tmp_path / f"index{index}"
+        folder.mkdir()
+        (folder / "size").write_text(text)
+    assert largest(str(tmp_path)) == 32 << 20
+    (tmp_path / "index1" / "size").write_text("")
+    assert largest(str(tmp_path)) == _streaming.UNKNOWN
 
 
 def test_several_python_threads_at_once() -> None:

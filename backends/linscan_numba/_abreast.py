@@ -18,9 +18,9 @@ from numba import types
 
 from linscan_numba import _simd as simd
 from linscan_numba._jit import jit
-from linscan_numba._operands import NOWHERE, located, signature
+from linscan_numba._operands import NOWHERE, STREAMED, located, signature
 from linscan_numba._plain import plain
-from linscan_numba._time_last import CONSTANT, STREAM_FROM, VECTORS, stream
+from linscan_numba._time_last import CONSTANT, VECTORS, stream
 
 STEPS = VECTORS
 """Rows of at most so many steps are short: as many as there are lanes fill one scratch."""
@@ -118,7 +118,7 @@ def _part(
     row_size = steps * simd.size(E)
     streamed = (
         adjoining and x_[3] == row_size
-        and x.size * simd.size(E) >= STREAM_FROM and x_[0] % simd.size(E) == 0
+        and how & STREAMED != 0 and x_[0] % simd.size(E) == 0
     )  # fmt: skip
     staged = simd.scratch()
     back = min(0, (steps - 1) * step)

@@ -35,7 +35,7 @@ from linscan_numba._operands import (
     optional,
 )
 from linscan_numba._plain import plain
-from linscan_numba._time_last import STREAM_FROM, VECTORS, stream
+from linscan_numba._time_last import VECTORS
 
 NO_RESET = np.zeros((1, 1, 1), np.bool_)
 
@@ -149,28 +149,18 @@ def _rows(
     initial_ = optional(how & HAS_INITIAL != 0, locate(initial))
     reset_ = optional(how & HAS_RESET != 0, along(direction, steps, locate(reset)))
     lam_, grad_ = along(direction, steps, locate(lam)), along(direction, steps, locate(grad))
-    streamed = lam.size * simd.size(E) >= STREAM_FROM
-    lam_tile, grad_tile = simd.scratch(), simd.scratch()
     length = VECTORS * simd.lanes(E)
     for r in range(outer * part // parts, outer * (part + 1) // parts):
         row = r, 0
         state = 0.0
         for t in range(0, steps, length):
             n = min(length, steps - t)
-            back = min(0, (n - 1) * simd.step(direction, E))
-            lam_to, grad_to = line(lam_, row, t)[0], line(grad_, row, t)[0]
             state = _tile(
                 direction, E, n, line(a_, row, t), line(x_, row, t), line(g_, row, t),
                 line(reset_, row, t), line(initial_, row, 0)[0],
-                lam_tile - back if streamed else lam_to,
-                grad_tile - back if streamed else grad_to,
+                line(lam_, row, t)[0], line(grad_, row, t)[0],
                 state, t == 0, t + n == steps,
             )  # fmt: skip
-            if streamed:
-                stream(E, n, lam_tile, lam_to + back)
-                stream(E, n, grad_tile, grad_to + back)
-    if streamed:
-        simd.fence()
 
 
 @functools.cache

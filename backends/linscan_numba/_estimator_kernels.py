@@ -33,13 +33,14 @@ from linscan_numba._launch import (
     ENDED,
     FINAL_VALUES,
     GIVEN,
+    HOW,
     INNER,
     LAST_VALUES,
     MASK,
     NEXT_VALUES,
     RETURNS,
     REWARDS,
-    STREAMING,
+    STREAMED,
     TIME,
     TRUNCATED,
     VALUES,
@@ -151,8 +152,8 @@ def serial(
     cuts, by_cut = line(plan, TRUNCATED, row, column), step(plan, TRUNCATED)
     masks, by_mask = line(plan, MASK, row, column), step(plan, MASK)
     by_advantage, by_return = step(plan, ADVANTAGES), step(plan, RETURNS)
-    given, carried = peek(plan, GIVEN) != 0, peek(plan, CARRIED) != 0
-    current = peek(plan, CURRENT) != 0
+    how = peek(plan, HOW)
+    given, carried, current = how & GIVEN != 0, how & CARRIED != 0, how & CURRENT != 0
     w = weights(token, plan, row, column)
     x, following = simd.rounded(token, state.x), state.value
     ended, truncated, stopped = state.ended, state.truncated, state.stopped
@@ -228,8 +229,8 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
     """The kernel for one column, where the steps of a row lie side by side."""
 
     def run(plan, begin, end):
-        time, streaming = peek(plan, TIME), peek(plan, STREAMING) != 0
-        given, carried = peek(plan, GIVEN) != 0, peek(plan, CARRIED) != 0
+        time, how = peek(plan, TIME), peek(plan, HOW)
+        given, carried, streamed = how & GIVEN != 0, how & CARRIED != 0, how & STREAMED != 0
         size, n = simd.size(token), simd.lanes(token)
         tile = SCRATCH // size
         staged_advantages, staged_returns = simd.scratch(), simd.scratch()
@@ -265,7 +266,7 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
             while low > 0:
                 high, low = low, (low - 1) // tile * tile
                 to_advantages, to_returns = out_advantages, out_returns
-                staged = streaming and high <= time
+                staged = streamed and high <= time
                 if staged:
                     to_advantages = staged_advantages - low * size
                     to_returns = staged_returns - low * size
@@ -364,7 +365,7 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
                             simd.stream(token, out_advantages + t * size, x)
                         x = simd.load(token, to_returns + t * size)
                         simd.stream(token, out_returns + t * size, x)
-        if streaming:
+        if streamed:
             simd.fence()
 
     return kernel(run)
@@ -381,10 +382,9 @@ def columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
     """
 
     def run(plan, begin, end):
-        time, inner = peek(plan, TIME), peek(plan, INNER)
-        streaming = peek(plan, STREAMING) != 0
-        given, carried = peek(plan, GIVEN) != 0, peek(plan, CARRIED) != 0
-        current = peek(plan, CURRENT) != 0
+        time, inner, how = peek(plan, TIME), peek(plan, INNER), peek(plan, HOW)
+        given, carried, current = how & GIVEN != 0, how & CARRIED != 0, how & CURRENT != 0
+        streamed = how & STREAMED != 0
         size, n = simd.size(token), simd.lanes(token)
         blocks = (inner * size + BLOCK - 1) // BLOCK
         states, nearest = simd.scratch(), simd.scratch()
@@ -460,7 +460,7 @@ def columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
             for t in range(time - 1, -1, -1):
                 to_advantages = line(plan, ADVANTAGES, row, start) + t * by_advantage
                 to_returns = line(plan, RETURNS, row, start) + t * by_return
-                if streaming:
+                if streamed:
                     to_advantages, to_returns = staged_advantages, staged_returns
                 earlier = max(t - 1, 0)
                 for j in range(count):
@@ -518,7 +518,7 @@ def columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
                     if advantages is not None:
                         simd.store(token, to_advantages + place - start * size, first)
                     simd.store(token, to_returns + place - start * size, second)
-                if streaming:
+                if streamed:
                     to_advantages = line(plan, ADVANTAGES, row, start) + t * by_advantage
                     to_returns = line(plan, RETURNS, row, start) + t * by_return
                     for j in range(count):
@@ -528,7 +528,7 @@ def columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
                             simd.stream(token, to_advantages + here, x)
                         x = simd.load(token, staged_returns + here)
                         simd.stream(token, to_returns + here, x)
-        if streaming:
+        if streamed:
             simd.fence()
 
     return kernel(run)

@@ -11,13 +11,16 @@ from numpy.typing import NDArray
 
 from linscan._problem import EstimatorInputs, EstimatorProblem
 from linscan._protocol import Fused, Kernel
-from linscan_numba import _simd, _threads
+from linscan_numba import _simd, _streaming, _threads
 from linscan_numba._estimator_kernels import PRESENT, columns, lines, rows
 from linscan_numba._launch import (
     ADVANTAGES,
+    CARRIED,
     COLUMNS,
+    CURRENT,
     ENDED,
     FINAL_VALUES,
+    GIVEN,
     LAST_VALUES,
     LINES,
     MASK,
@@ -25,6 +28,7 @@ from linscan_numba._launch import (
     RETURNS,
     REWARDS,
     ROWS,
+    STREAMED,
     TRUNCATED,
     VALUES,
     WEIGHTS,
@@ -62,8 +66,10 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
     best = compiled(axis, p.dtype, *has).address
     work = p.outer * p.time * p.inner
     weights = Weights(p)
-    current = p.truncation == "current_value"
-    rule = int(p.next_values), int(p.masked == "carry"), int(current)
+    how = GIVEN * p.next_values + CARRIED * (p.masked == "carry")
+    how += CURRENT * (p.truncation == "current_value")
+    size = (1 + subtracts) * work * np.dtype(p.dtype).itemsize
+    how += STREAMED * (not p.fresh and _streaming.pays(size))
     given = {
         REWARDS: "rewards",
         VALUES: "values" if p.values else None,
@@ -88,7 +94,7 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
             operands[k] = inputs[field]
         operands[RETURNS] = out[-1]
         operands[ADVANTAGES] = out[0]
-        rest = *operands, weights(inputs.gamma, inputs.lam), *rule
+        rest = *operands, weights(inputs.gamma, inputs.lam), how
         if not _threads.run(serial, threaded, work, best, axis, fits, *rest):
             general = compiled(LINES, p.dtype, *has).address
             _threads.run(serial, threaded, work, general, LINES, 0, *rest)

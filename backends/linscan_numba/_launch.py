@@ -29,9 +29,13 @@ ENDED, TRUNCATED, MASK = range(7, 10)
 """The bools."""
 WEIGHTS = 10
 """Along time: of the next value where the trace goes on and where it ends; of the next state."""
-TIME, INNER, GIVEN, CARRIED, CURRENT, STREAMING = range(44, 50)
-"""Numbers, after the operands.  ``GIVEN``: there are next values.  ``CARRIED``: results at masked
-steps are the state passing by.  ``CURRENT``: a truncated step is followed by its own value."""
+TIME, INNER, HOW = range(44, 47)
+"""Numbers, after the operands."""
+
+GIVEN, CARRIED, CURRENT, STREAMED = 1, 2, 4, 8
+"""What a call has, added up in ``HOW``: next values; results at masked steps, which are the state
+passing by; truncated steps that are followed by their own value; results that are written past the
+caches."""
 
 LINES, ROWS, COLUMNS = 0, 2, 3
 """What a kernel takes: any strides; adjoining steps; adjoining columns.  The last two are the
@@ -39,9 +43,6 @@ places of that stride in the plan."""
 
 BLOCK = simd.SCRATCH
 """The bytes of a block of columns."""
-
-STREAM_FROM = 1 << 25
-"""From as many bytes of one result on, results are streamed past the caches."""
 
 
 @_emits(lambda plan, k: (types.int64, types.int64, types.int64))
@@ -119,7 +120,7 @@ def kernel(function: Any) -> Any:
 
 @jit(inline=True)
 def write(
-    plan: int, axis: int, size: int, fits: int, values: Any, flags: Any, weights: Any, rule: Any
+    plan: int, axis: int, size: int, fits: int, values: Any, flags: Any, weights: Any, how: int
 ) -> Any:
     """Write the plan of a call; the units of work, or -1 if the kernel does not take the strides.
 
@@ -136,19 +137,16 @@ def write(
     place(plan, WEIGHTS, weights)
     poke(plan, TIME, time)
     poke(plan, INNER, inner)
-    poke(plan, GIVEN, rule[0])
-    poke(plan, CARRIED, rule[1])
-    poke(plan, CURRENT, rule[2])
 
-    streaming = outer * time * inner * size >= STREAM_FROM
     for k in range(WEIGHTS):
         if (fits >> k) & 1:
             if peek(plan, 4 * k + axis) != (size if k < ENDED else 1):
                 return -1
             if k in (RETURNS, ADVANTAGES):
                 for i in range(axis):
-                    streaming = streaming and peek(plan, 4 * k + i) % 64 == 0
-    poke(plan, STREAMING, 1 if streaming else 0)
+                    if peek(plan, 4 * k + i) % 64 != 0:
+                        how &= ~STREAMED
+    poke(plan, HOW, how)
     return outer * ((inner * size + BLOCK - 1) // BLOCK if axis == COLUMNS else inner)
 
 
@@ -162,38 +160,19 @@ def entries(dtype: str) -> tuple[Any, Callable[[], Any]]:
     token = simd.ELEMENTS[dtype]
 
     def serial(  # type: ignore[no-untyped-def]
-        kernel, axis, fits, x0, x1, x2, x3, x4, x5, x6, f0, f1, f2, weights, given, carried, current
+        kernel, axis, fits, x0, x1, x2, x3, x4, x5, x6, f0, f1, f2, weights, how
     ):
         plan, values, flags = simd.scratch(), (x0, x1, x2, x3, x4, x5, x6), (f0, f1, f2)
-        rule = given, carried, current
-        units = write(plan, axis, simd.size(token), fits, values, flags, weights, rule)
+        units = write(plan, axis, simd.size(token), fits, values, flags, weights, how)
         if units > 0:
             invoke(kernel, plan, 0, units)
         return units >= 0
 
     def threaded(  # type: ignore[no-untyped-def]
-        parts,
-        kernel,
-        axis,
-        fits,
-        x0,
-        x1,
-        x2,
-        x3,
-        x4,
-        x5,
-        x6,
-        f0,
-        f1,
-        f2,
-        weights,
-        given,
-        carried,
-        current,
+        parts, kernel, axis, fits, x0, x1, x2, x3, x4, x5, x6, f0, f1, f2, weights, how
     ):
         plan, values, flags = simd.scratch(), (x0, x1, x2, x3, x4, x5, x6), (f0, f1, f2)
-        rule = given, carried, current
-        units = write(plan, axis, simd.size(token), fits, values, flags, weights, rule)
+        units = write(plan, axis, simd.size(token), fits, values, flags, weights, how)
         some = max(units, 0)
         for part in numba.prange(parts):
             invoke(kernel, plan, some * part // parts, some * (part + 1) // parts)
@@ -204,7 +183,7 @@ def entries(dtype: str) -> tuple[Any, Callable[[], Any]]:
         *(array(token),) * 7,
         *(array("bool"),) * 3,
         array(simd.FLOAT64),
-        *(types.int64,) * 3,
+        types.int64,
     )
     return (
         jit(types.boolean(*arguments))(serial),

@@ -93,8 +93,9 @@ def optional(given: bool, x: Any) -> Any:
     return x if given else (NOWHERE, 0, 0, 0)
 
 
-HAS_INITIAL, HAS_RESET, IN_PLACE = 1, 2, 4
-"""What a call has, added up: an initial state, resets, ``out`` being ``b``."""
+HAS_INITIAL, HAS_RESET, IN_PLACE, STREAMED = 1, 2, 4, 8
+"""What a call has, added up: an initial state, resets, ``out`` being ``b``, results that are written
+past the caches."""
 
 
 def signature(A: simd.Token, E: simd.Token, number: bool) -> tuple[Any, ...]:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from linscan import _host
 from linscan._problem import ACCUMULATE, ScanProblem
-from linscan_numba import _abreast, _plain, _simd, _threads, _time_first, _time_last
-from linscan_numba._operands import HAS_INITIAL, HAS_RESET, IN_PLACE
+from linscan_numba import _abreast, _plain, _simd, _streaming, _threads, _time_first, _time_last
+from linscan_numba._operands import HAS_INITIAL, HAS_RESET, IN_PLACE, STREAMED
 
 Array = NDArray[Any]
 Kernel = tuple[Callable[..., None], Callable[[], Callable[..., None]]]
@@ -78,6 +78,8 @@ def scan(
     b_ = _host.view(b)
     x = _host.empty(shape, dtype)[0] if out is None else _host.view(out)
     how = IN_PLACE if out is not None and np.may_share_memory(x, b_) else 0
+    if out is not None and _streaming.pays(x.nbytes):
+        how |= STREAMED
     before = _host.view(initial)
     a_: Any = _host.view(a)
     if number:

@@ -18,8 +18,8 @@ from numba import types
 
 from linscan_numba import _simd as simd
 from linscan_numba._jit import jit
-from linscan_numba._operands import NOWHERE, located, signature
-from linscan_numba._time_last import STREAM_FROM, stream
+from linscan_numba._operands import NOWHERE, STREAMED, located, signature
+from linscan_numba._time_last import stream
 
 COLUMNS = 64
 """The vectors of a block at most: a step of it, kept as the state, fills one scratch."""
@@ -133,7 +133,7 @@ def _columns(
     )
     streamed = (
         simd.size(E) == simd.size(W)
-        and x.size * simd.size(E) >= STREAM_FROM
+        and how & STREAMED != 0
         and x_[0] % simd.size(E) == 0 and x_[2] % simd.size(E) == 0 and x_[1] % simd.size(E) == 0
     )  # fmt: skip
     n = simd.lanes(E)

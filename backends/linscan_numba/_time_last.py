@@ -30,7 +30,7 @@ from numba import types
 
 from linscan_numba import _simd as simd
 from linscan_numba._jit import jit
-from linscan_numba._operands import IN_PLACE, NOWHERE, line, located, signature
+from linscan_numba._operands import IN_PLACE, NOWHERE, STREAMED, line, located, signature
 from linscan_numba._plain import plain
 
 CONSTANT = simd.Token("constant")
@@ -39,11 +39,8 @@ CONSTANT = simd.Token("constant")
 VECTORS = 64
 """The vectors of a tile: ``simd.SCRATCH`` bytes of 4-byte and 8-byte elements."""
 
-DIRECT, STAGED, STREAMED = range(3)
+DIRECT, STAGED, PAST_CACHES = range(3)
 """How a tile's results are written: at once; from the first-level cache; past the other caches."""
-
-STREAM_FROM = 1 << 25
-"""From as many bytes of results on, they are streamed: they would not stay in the caches anyway."""
 
 
 # One tile ----------------------------------------------------------------------------------------
@@ -160,7 +157,7 @@ def _tile(
         y = plain(A, E, n, a, b, reset, (to, step), simd.rounded(E, state), fresh)
         after = np.float64(y)
 
-    if write == STREAMED:
+    if write == PAST_CACHES:
         stream(E, n, to + back, x[0] + back)
     elif write == STAGED:
         _move(E, n, to, step, x[0], x[1])
@@ -201,8 +198,8 @@ def _writing(direction: Any, E: Any, x: Any, to: Any, how: int) -> int:
     """How to write the results; ``to``: where they go."""
     if to[2] != simd.step(direction, E):
         return STAGED
-    if x.size * simd.size(E) >= STREAM_FROM and to[0] % simd.size(E) == 0:
-        return STREAMED
+    if how & STREAMED != 0 and to[0] % simd.size(E) == 0:
+        return PAST_CACHES
     return STAGED if how & IN_PLACE != 0 else DIRECT
 
 
@@ -258,7 +255,7 @@ def _task(
                     tile = _bounds(part, parts, tiles)[1] - 1  # the rest of this part is right
                     state = states[r, tile]
             tile += 1
-    if write == STREAMED:
+    if write == PAST_CACHES:
         simd.fence()
 
 

@@ -326,6 +326,7 @@ def problem_of(call: Call, axis: int, block: tuple[int, int, int], dtype: str) -
         truncation=truncation,
         mask=call.mask is not None,
         masked=call.masked,
+        fresh=call.out is None,
         chunk_size=call.chunk_size,
         own=tuple([x if own.role == "option" else kind(x) for own, x in own]),
     )
