@@ -7,9 +7,9 @@ Every estimator is the same reverse scan with other weights::
 
 and every kernel has the same shape: load some steps, form what each of them adds
 (:func:`prologue`), scan, write the results (:func:`epilogue`).  :func:`rows` scans consecutive
-steps of a row inside a register; :func:`columns` has neighbouring columns side by side in one; and
-:func:`serial` takes one step after the other: what is rare, operands with other strides, and
-whatever was not finite when it came out of a register.
+steps of a row inside a register; :func:`columns` has neighbouring columns side by side in one, and
+:func:`short_rows` has rows; and :func:`serial` takes one step after the other: what is rare,
+operands with other strides, and whatever was not finite when it came out of a register.
 
 Each kernel is made for a dtype and for what a problem has: advantages, flags, a mask.  Those are
 tokens, or None, for which numba drops the code.
@@ -186,28 +186,35 @@ def serial(
     return State(np.float64(x), following, ended, truncated, stopped)
 
 
+@jit(inline=True)
+def whole_line(
+    token: Token, advantages: Any, flags: Any, mask: Any, plan: int, row: int, column: int
+) -> None:
+    """All steps of one row and column."""
+    last = simd.load1(token, line(plan, LAST_VALUES, row, column))
+    serial(
+        token,
+        advantages,
+        flags,
+        mask,
+        plan,
+        row,
+        column,
+        peek(plan, TIME),
+        0,
+        State(0.0, last, False, False, True),
+        line(plan, ADVANTAGES, row, column),
+        line(plan, RETURNS, row, column),
+    )
+
+
 def lines(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
     """The kernel for operands of any strides."""
 
     def run(plan, begin, end):
-        time, inner = peek(plan, TIME), peek(plan, INNER)
+        inner = peek(plan, INNER)
         for k in range(begin, end):
-            i, j = k // inner, k % inner
-            last = simd.load1(token, line(plan, LAST_VALUES, i, j))
-            serial(
-                token,
-                advantages,
-                flags,
-                mask,
-                plan,
-                i,
-                j,
-                time,
-                0,
-                State(0.0, last, False, False, True),
-                line(plan, ADVANTAGES, i, j),
-                line(plan, RETURNS, i, j),
-            )
+            whole_line(token, advantages, flags, mask, plan, k // inner, k % inner)
 
     return kernel(run)
 
@@ -371,6 +378,143 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
     return kernel(run)
 
 
+# Short rows side by side --------------------------------------------------------------------------
+
+
+@jit(inline=True)
+def four(token: Token, plan: int, operand: int, row: int, t: int, n: Any) -> Any:
+    """Step ``t`` and the three before it of a vector of rows, or the first ``n`` of the four."""
+    address = line(plan, operand, row, 0) + t * step(plan, operand)
+    return simd.load_rows(REVERSE, token, address, peek(plan, 4 * operand + 1), n)
+
+
+@jit(inline=True)
+def four_flags(token: Token, plan: int, operand: int, row: int, t: int, n: Any) -> Any:
+    """The same of bools."""
+    address = line(plan, operand, row, 0) + t * step(plan, operand)
+    return simd.load_rows_flags(REVERSE, token, address, peek(plan, 4 * operand + 1), n)
+
+
+@jit(inline=True)
+def put_four(token: Token, plan: int, operand: int, row: int, t: int, n: Any, x: Any) -> None:
+    """Write what :func:`four` would read."""
+    address = line(plan, operand, row, 0) + t * step(plan, operand)
+    simd.store_rows(REVERSE, token, address, peek(plan, 4 * operand + 1), n, x)
+
+
+@jit(inline=True)
+def one_of_four(
+    k: int,
+    reward: Any,
+    value: Any,
+    following: Any,
+    final: Any,
+    ended: Any,
+    truncated: Any,
+    w: Weights,
+    cut: Any,
+    x: Any,
+    advantages: Any,
+) -> Any:
+    """The state after one more step, of four that were read."""
+    delta = prologue(
+        reward[k], value[k], following[k], final[k], ended[k], truncated[k], w, cut, advantages
+    )
+    return simd.fma(w.keep, simd.select(cut, w.zero, x), delta)
+
+
+@jit(inline=True)
+def back_four(
+    token: Token,
+    advantages: Any,
+    flags: Any,
+    plan: int,
+    row: int,
+    t: int,
+    n: Any,
+    w: Weights,
+    at_end: Any,
+    state: Any,
+    follows: Any,
+) -> Any:
+    """Four steps of a vector of rows: the states and the values that they hand on."""
+    how, no = peek(plan, HOW), simd.never(token)
+    reward, value = four(token, plan, REWARDS, row, t, n), four(token, plan, VALUES, row, t, n)
+    following, final = (follows, value[0], value[1], value[2]), value
+    if how & GIVEN != 0:
+        following = four(token, plan, NEXT_VALUES, row, t, n)
+    ended = truncated = no, no, no, no
+    cuts = at_end, no, no, no
+    if flags is not None:
+        ended = four_flags(token, plan, ENDED, row, t, n)
+        truncated = four_flags(token, plan, TRUNCATED, row, t, n)
+        if how & CURRENT == 0:
+            final = four(token, plan, FINAL_VALUES, row, t, n)
+        cuts = (
+            simd.either(at_end, simd.either(ended[0], truncated[0])),
+            simd.either(ended[1], truncated[1]),
+            simd.either(ended[2], truncated[2]),
+            simd.either(ended[3], truncated[3]),
+        )
+    read = reward, value, following, final, ended, truncated
+    x0 = one_of_four(0, *read, w, cuts[0], state, advantages)
+    x1 = one_of_four(1, *read, w, cuts[1], x0, advantages)
+    x2 = one_of_four(2, *read, w, cuts[2], x1, advantages)
+    x3 = one_of_four(3, *read, w, cuts[3], x2, advantages)
+    if advantages is not None:
+        put_four(token, plan, ADVANTAGES, row, t, n, (x0, x1, x2, x3))
+        x0, x1 = simd.add(x0, value[0]), simd.add(x1, value[1])
+        returns = x0, x1, simd.add(x2, value[2]), simd.add(x3, value[3])
+        put_four(token, plan, RETURNS, row, t, n, returns)
+    else:
+        put_four(token, plan, RETURNS, row, t, n, (x0, x1, x2, x3))
+    return x3, value[3]
+
+
+def short_rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
+    """The kernel for one column, where the steps of short rows lie side by side; without a mask.
+
+    Every element is what :func:`serial` makes of it.
+    """
+
+    def run(plan, begin, end):
+        time, n, size = peek(plan, TIME), simd.lanes(token), simd.size(token)
+        weights_vary = peek(plan, 4 * WEIGHTS + 1) != 0
+        zero, never = simd.zeros(token), simd.never(token)
+        ons, offs, keeps = simd.scratch(), simd.scratch(), simd.scratch()
+        for unit in range(begin, end, n):
+            if end - begin < n:
+                for row in range(begin, end):
+                    whole_line(token, advantages, flags, mask, plan, row, 0)
+                return
+            # Where the last rows do not fill a vector, it overlaps the one before.
+            row = min(unit, end - n)
+            if unit == begin or weights_vary:
+                for i in range(n):
+                    one = weights(token, plan, row + i, 0)
+                    simd.store1(token, ons + i * size, one.on)
+                    simd.store1(token, offs + i * size, one.cut)
+                    simd.store1(token, keeps + i * size, one.keep)
+            w = Weights(
+                simd.load(token, ons), simd.load(token, offs), simd.load(token, keeps), zero
+            )
+            state, at_end = zero, simd.invert(never)
+            last = peek(plan, 4 * LAST_VALUES + 1)
+            follows = simd.load_apart(token, line(plan, LAST_VALUES, row, 0), last)
+            rest = time % simd.SIDE
+            for t in range(time - 1, rest - 1, -simd.SIDE):
+                state, follows = back_four(
+                    token, advantages, flags, plan, row, t, None, w, at_end, state, follows
+                )
+                at_end = never
+            if rest > 0:
+                back_four(
+                    token, advantages, flags, plan, row, rest - 1, rest, w, at_end, state, follows
+                )
+
+    return kernel(run)
+
+
 # Columns side by side -----------------------------------------------------------------------------
 
 
@@ -418,21 +562,7 @@ def columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
             stop = min(inner, start + BLOCK // size)
             if inner < n:
                 for column in range(inner):
-                    last = simd.load1(token, line(plan, LAST_VALUES, row, column))
-                    serial(
-                        token,
-                        advantages,
-                        flags,
-                        mask,
-                        plan,
-                        row,
-                        column,
-                        time,
-                        0,
-                        State(0.0, last, False, False, True),
-                        line(plan, ADVANTAGES, row, column),
-                        line(plan, RETURNS, row, column),
-                    )
+                    whole_line(token, advantages, flags, mask, plan, row, column)
                 continue
             # Where the last vector of a block is not full, it overlaps the one before.
             start = min(start, inner - n)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from linscan._problem import EstimatorInputs, EstimatorProblem
 from linscan._protocol import Fused, Kernel
 from linscan_numba import _simd, _streaming, _threads
-from linscan_numba._estimator_kernels import PRESENT, columns, lines, rows
+from linscan_numba._estimator_kernels import PRESENT, columns, lines, rows, short_rows
 from linscan_numba._launch import (
     ADVANTAGES,
     CARRIED,
@@ -36,6 +36,9 @@ from linscan_numba._launch import (
 )
 
 Array = NDArray[Any]
+SHORT = 64
+"""The steps up to which rows are short: what :func:`rows` does once per row would not pay."""
+
 WEIGHTS_OF: dict[str, Callable[[Any, Any], tuple[Any, Any, Any]]] = {
     "gae": lambda gamma, lam: (gamma, gamma, gamma * lam),
     "discounted_returns": lambda gamma, _: (0 * gamma, gamma, gamma),
@@ -63,7 +66,7 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
     has = (subtracts, flags, p.mask)
     axis = ROWS if p.inner == 1 else COLUMNS
     serial, threaded = entries(p.dtype)
-    best = compiled(axis, p.dtype, *has).address
+    best = compiled(best_of(p), p.dtype, *has).address
     work = p.outer * p.time * p.inner
     weights = Weights(p)
     how = GIVEN * p.next_values + CARRIED * (p.masked == "carry")
@@ -96,7 +99,7 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
         operands[ADVANTAGES] = out[0]
         rest = *operands, weights(inputs.gamma, inputs.lam), how
         if not _threads.run(serial, threaded, work, best, axis, fits, *rest):
-            general = compiled(LINES, p.dtype, *has).address
+            general = compiled(lines, p.dtype, *has).address
             _threads.run(serial, threaded, work, general, LINES, 0, *rest)
 
     return run
@@ -130,16 +133,22 @@ class Weights:
         return last[2]
 
 
+def best_of(p: EstimatorProblem) -> Callable[..., Any]:
+    """What makes the kernel for a problem whose operands have the strides for it."""
+    if p.inner > 1:
+        return columns
+    return short_rows if p.time <= SHORT and not p.mask else rows
+
+
 @cache
-def compiled(axis: int, dtype: str, *has: bool) -> Any:
+def compiled(make: Callable[..., Any], dtype: str, *has: bool) -> Any:
     """The kernel for what a problem has: advantages, flags, a mask."""
-    make = {LINES: lines, ROWS: rows, COLUMNS: columns}[axis]
     return make(_simd.ELEMENTS[dtype], *(PRESENT if x else None for x in has))
 
 
 def absent(dtype: str) -> Array:
-    """What stands for an operand that is not there: it reads as zeros, however many are loaded."""
-    return np.zeros((1, 64, 1), dtype)[:, :1]
+    """What stands for an operand that is not there: all that is loaded around it are zeros."""
+    return np.zeros((1, 128, 1), dtype)[:, 64:65]
 
 
 FUSED: Mapping[str, Callable[[EstimatorProblem], Fused | str]] = dict.fromkeys(WEIGHTS_OF, prepare)
