@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ def is_scalar(x: Any) -> bool:
 
 def is_torch(x: Any) -> bool:
     """Whether ``x`` is a torch tensor."""
+    if type(x) is np.ndarray:  # far quicker than to ask torch
+        return False
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 
@@ -78,11 +81,15 @@ def target(name: str, x: Any) -> Any:
     return as_array(name, x)
 
 
+numpy_signature = attrgetter("dtype", "shape", "strides")
+"""The :func:`signature` of a NumPy array."""
+
+
 def signature(x: Any) -> Any:
     """What a plan may depend on: everything about an operand but its address and its contents."""
     kind = type(x)
     if kind is np.ndarray:
-        return x.dtype, x.shape, x.strides
+        return numpy_signature(x)
     if kind is float or x is None or is_scalar(x):
         return kind
     if is_torch(x):

@@ -384,9 +384,7 @@ def test_streamed_results_are_the_stored_ones(
 ) -> None:
     monkeypatch.setattr(_streaming, "pays", lambda size: size > 0)
     rng = np.random.default_rng(0)
-    problem = EstimatorProblem(
-        "gae", *shape, "float32", "float32", "scalar", "scalar", fresh=False
-    )
+    problem = EstimatorProblem("gae", *shape, "float32", "float32", "scalar", "scalar", fresh=False)
     rewards, values = (rng.standard_normal(shape, np.float32) for _ in range(2))
     inputs = EstimatorInputs(rewards, values, None, None, None, None, None, None, GAMMA, LAM, None)
     stored = tuple(np.empty(rewards.size + 1, np.float32)[1:].reshape(shape) for _ in range(2))

@@ -49,6 +49,8 @@ class Array(NamedTuple):
     """Which one."""
     view: tuple[int, int, int]
     """Its three dimensions."""
+    as_is: bool
+    """Whether a view is all it takes."""
     cast: str | None
     """The dtype to bring it to; None if it has that already."""
     copy: tuple[int, ...] | None
@@ -99,7 +101,7 @@ class EstimatorPlan(NamedTuple):
         )
         return kernel._replace(name=f"{kernel.name}, between elementwise passes ({self.declined})")
 
-    def run(self, call: Call, arrays: list[Any], given: Call) -> tuple[Any, ...]:
+    def run(self, call: Call, arrays: tuple[Any, ...], given: Call) -> tuple[Any, ...]:
         """The results for a call that has the plan's signature.
 
         ``arrays`` are the call's own, in NumPy where that is possible; ``given`` is what it was
@@ -113,12 +115,13 @@ class EstimatorPlan(NamedTuple):
             if type(number) is int:
                 number = _arrays.real(self.name(field), number)
             operands[field] = number
-        for x, (field, view, cast, copy) in zip(arrays, self.arrays, strict=False):
-            x = fields[1 + field] if wrap is None else _host.view(x)
-            if cast is not None:
-                x = _arrays.native(x, cast)
-            if copy is not None:
-                x = _arrays.expanded(x, copy)
+        for x, (field, view, as_is, cast, copy) in zip(arrays, self.arrays, strict=False):
+            if not as_is:
+                x = fields[1 + field] if wrap is None else _host.view(x)
+                if cast is not None:
+                    x = _arrays.native(x, cast)
+                if copy is not None:
+                    x = _arrays.expanded(x, copy)
             operands[field] = x.reshape(view)
         if call.own is not None:
             for field in self.options:
@@ -157,13 +160,15 @@ class EstimatorPlan(NamedTuple):
         """What the estimator calls one of the operands."""
         if field >= OWN:
             return self.estimator.own[field - OWN].name
-        return EstimatorInputs._fields[field]
+        name = EstimatorInputs._fields[field]
+        return self.estimator.names.get(name, name)
 
     def _check_out(self, given: Call) -> tuple[Any, ...]:
         out = outs(given)
-        roles: tuple[Role, ...] = ("data", "flag", "weight", "ids")
-        inputs = (pair for role in roles for pair in given.operands(role))
-        others = {name: _host.seen(x) for name, x in inputs if hasattr(x, "shape")}
+        others: dict[str, Any] = {}
+        for field, x in enumerate(flat(given)[1 : 1 + len(self.blank)]):
+            if not (x is None or type(x) is float) and hasattr(x, "shape"):
+                others[self.name(field)] = _host.seen(x)
         for label, x in out.items():
             check_memory(label, x, others)
             others[label] = _host.seen(x)
@@ -175,7 +180,7 @@ EMPTY: list[Any] = [*[None] * OWN, ()]
 _plans: dict[Any, EstimatorPlan] = {}
 
 
-def plan_estimate(call: Call) -> tuple[EstimatorPlan, Call, list[Any]]:
+def plan_estimate(call: Call) -> tuple[EstimatorPlan, Call, tuple[Any, ...]]:
     """The plan of such a call, made once for each signature; the call in the plan's terms.
 
     A plan deals in arrays, bool flags and masks.  A call that speaks of anything else (lists,
@@ -204,32 +209,30 @@ class Pattern:
     def __init__(self, types: tuple[type, ...]) -> None:
         by_value = [i for i, kind in enumerate(types) if kind in (str, int, bool)]
         by_type = [i for i, kind in enumerate(types) if kind in (float, NoneType, Estimator)]
+        arrays = [i for i in range(len(types)) if i not in (*by_value, *by_type)]
         self.values = itemgetter(*by_value)
-        self.arrays = [i for i in range(len(types)) if i not in (*by_value, *by_type)]
+        self.arrays = itemgetter(*arrays, 0, 0)  # two more, for it makes no tuple of just one
+        self.all_numpy = all(types[i] is np.ndarray for i in arrays)
 
 
 _patterns: dict[tuple[type, ...], Pattern] = {}
 
 
-def _look(call: Call) -> tuple[Any, list[Any]]:
+def _look(call: Call) -> tuple[Any, tuple[Any, ...]]:
     """What a plan may depend on, and the arrays, in NumPy where that takes no copy."""
     fields = flat(call)
     types = tuple(map(type, fields))
     pattern = _patterns.get(types)
     if pattern is None:
         pattern = _patterns[types] = Pattern(types)
-    key = [pattern, call.estimator.name, _dispatch.resolve(call.backend), pattern.values(fields)]
-    arrays = []
-    for field in pattern.arrays:
-        x: Any = fields[field]
-        if types[field] is not np.ndarray:
-            seen = _host.seen(x)
-            if seen is not x and seen.dtype.kind != "f":
-                key.append(_arrays.default_float())
-            x = seen
-        arrays.append(x)
-        key.append(_arrays.signature(x))
-    return tuple(key), arrays
+    backend = _dispatch.resolve(call.backend)
+    key = pattern, call.estimator.name, backend, pattern.values(fields)
+    arrays = pattern.arrays(fields)[:-2]
+    if pattern.all_numpy:
+        return (*key, *map(_arrays.numpy_signature, arrays)), arrays
+    seen = tuple(map(_host.seen, arrays))
+    default = _arrays.default_float() if _arrays.is_torch(call.rewards) else None
+    return (*key, default, *map(_arrays.signature, seen)), seen
 
 
 def flat(call: Call) -> tuple[Any, ...]:
@@ -270,7 +273,8 @@ def _plan(call: Call) -> EstimatorPlan:
         if layout(full, axis, [steps]).loops:
             view = whole.fold(full)
             copy = full if name != "last_values" else (*shape[:axis], *shape[axis + 1 :])
-        return Array(field, view, cast, copy)
+        seen = wrap is not None and type(_host.seen(x)) is np.ndarray
+        return Array(field, view, seen and cast is None and copy is None, cast, copy)
 
     problem = problem_of(call, axis, whole.block, dtype)
     outer, time, inner = whole.block
@@ -290,6 +294,9 @@ def _plan(call: Call) -> EstimatorPlan:
     fused = "it has no fused pass" if prepare is None else prepare(problem)
     if call.differentiable:
         fused = "gradients are those of its parts"
+    wrap = None
+    if not isinstance(fused, str) and _host.is_cpu_array(call.rewards):
+        wrap = _host.wrapper(call.rewards, problem.out_dtype)
     return EstimatorPlan(
         estimator=call.estimator,
         backend=chosen.backend,
@@ -309,11 +316,7 @@ def _plan(call: Call) -> EstimatorPlan:
             layout(shape, axis, [operand(x, len(shape))]).loops
             for x in ([] if call.out is None else outs(call).values())
         ),
-        wrap=(
-            None
-            if isinstance(fused, str) or not _host.is_cpu_array(call.rewards)
-            else _host.wrapper(call.rewards, problem.out_dtype)
-        ),
+        wrap=wrap,
     )
 
 
