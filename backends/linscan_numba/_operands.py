@@ -94,8 +94,7 @@ def optional(given: bool, x: Any) -> Any:
 
 
 HAS_INITIAL, HAS_RESET, IN_PLACE, STREAMED = 1, 2, 4, 8
-"""What a call has, added up: an initial state, resets, ``out`` being ``b``, results that go past the
-caches."""
+"""What a call has, added up: an initial state, resets, ``out`` that is ``b``, streamed results."""
 
 
 def signature(A: simd.Token, E: simd.Token, number: bool) -> tuple[Any, ...]:
