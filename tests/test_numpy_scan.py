@@ -172,11 +172,21 @@ def test_each_algorithm(algorithm: str, dtype: str, shape: tuple[int, int, int])
 
 @pytest.mark.parametrize(
     ("time", "kind", "reverse"),
-    [(65537, "full", True), (131072, "scalar", True), (131073, "full", False)],
+    [(65535, "full", True), (524_300, "scalar", True), (600_001, "full", False)],
 )
 def test_several_tiles(time: int, kind: Kind, reverse: bool) -> None:
     case = make((1, time, 1), "float32", kind, reverse=reverse, initial=True)
     assert_lawful(case, *case.run())
+
+
+@pytest.mark.parametrize("inner", [1, 3, 16, 20])
+def test_a_last_tile_of_any_length(inner: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("linscan_numpy._scan.choose", lambda *_: "transposed replay")
+    monkeypatch.setattr("linscan_numpy._transposed_replay.TILE", 1 << 14)  # 128 chunks
+    span = 128 // inner * 16
+    for rest in range(18):
+        case = make((1, 2 * span + rest, inner), "float32", initial=True)
+        assert_lawful(case, *case.run())
 
 
 @pytest.mark.parametrize(

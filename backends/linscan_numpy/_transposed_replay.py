@@ -23,14 +23,16 @@ from linscan_numpy._exact import exact
 from linscan_numpy._precision import SINGLE, wider
 from linscan_numpy._row_loop import lanes
 
-STEPS = 16
-"""Of a chunk; a sequence of up to ``WHOLE`` steps is one chunk, which needs no first walk."""
 WHOLE = 64
-TILE = 1 << 20
-"""Bytes of one operand in a tile, in the type it is composed in: enough to outweigh the calls, few
-enough for the second-level cache."""
-LOADED = 1 << 15
-"""Bytes of one lane transposed at a time: they stay in the first-level cache."""
+"""A sequence of up to so many steps is one chunk, which needs no first walk."""
+LONG = 1 << 16
+"""From so many steps on a sequence is cut into longer chunks: fewer carries, for more calls."""
+STEPS, LONG_STEPS = 16, 40
+"""Of a chunk."""
+TILE, LONG_TILE = 1 << 20, 1 << 22
+"""Bytes of one operand in a tile, in the type it is composed in: enough to outweigh the calls."""
+LOADED = 1 << 16
+"""Bytes of one lane transposed at a time."""
 PAD = 16
 """Elements between the rows of a buffer, so that their distance is not a power of two."""
 RUN = 16
@@ -48,8 +50,8 @@ def transposed_replay(
 ) -> None:
     """Scan ``b`` into ``out``, forwards; ``state``, (outer, inner), goes from initial to final."""
     outer, time, inner = out.shape
-    steps = time if time <= WHOLE else STEPS
-    vector = TILE // (steps * _composed(state.dtype).itemsize)
+    steps = time if time <= WHOLE else STEPS if time < LONG else LONG_STEPS
+    vector = (TILE if time < LONG else LONG_TILE) // (steps * _composed(state.dtype).itemsize)
     if abs(b.strides[2]) < abs(b.strides[1]) and inner > 1:
         columns = min(inner, vector)
         chunks = min(-(-time // steps), vector // columns)
@@ -218,7 +220,7 @@ def _load(x: NDArray[Any], tile: NDArray[Any], time: int, filler: Any) -> None:
         split = x[:, : whole * steps].reshape(rows, whole, steps, columns)
         near = whole if rows * columns >= RUN else LOADED // (steps * tile.itemsize)
         for r, c in _together(rows, columns):
-            for first in range(0, whole, near):
+            for first in range(0, whole, max(near, 1)):
                 k = slice(first, min(first + near, whole))
                 tile[:, k, r, c] = split[r, k, :, c].transpose(2, 1, 0, 3)
         tile[:rest, whole:] = x[:, whole * steps :].swapaxes(0, 1)[:, None]
