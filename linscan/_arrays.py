@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -79,30 +78,6 @@ def target(name: str, x: Any) -> Any:
     if isinstance(x, (list, tuple, np.generic)):
         raise TypeError(f"{name} must be an array, not {type(x).__name__}")
     return as_array(name, x)
-
-
-numpy_signature = attrgetter("dtype", "shape", "strides")
-"""The :func:`signature` of a NumPy array."""
-
-
-def signature(x: Any) -> Any:
-    """What a plan may depend on: everything about an operand but its address and its contents."""
-    kind = type(x)
-    if kind is np.ndarray:
-        return numpy_signature(x)
-    if kind is float or x is None or is_scalar(x):
-        return kind
-    if is_torch(x):
-        try:
-            own = x.dtype, x.shape, x.stride(), x.device, x.requires_grad
-        except RuntimeError:
-            return x.layout
-        return own if x.dtype.is_floating_point else (*own, default_float())
-    if isinstance(x, (tuple, list)):
-        return tuple(map(signature, x))
-    place = str(getattr(x, "device", None))
-    known = (getattr(x, name, None) for name in ("dtype", "shape", "strides"))
-    return kind, place, *known
 
 
 def default_float() -> Any:

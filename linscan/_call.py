@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from linscan import _arrays, _host
-from linscan._arrays import is_scalar, signature
+from linscan import _arrays
+from linscan._arrays import is_scalar
 from linscan._check import Check, boolean, check_options, refuse_nan
 
 
@@ -60,42 +60,6 @@ class ScanCall(NamedTuple):
             backend,
             chunk_size,
             check,
-        )
-
-    def seen(self) -> ScanCall:
-        """The same over NumPy views, where every array offers one; else the call itself."""
-        if not _arrays.is_torch(self.b):
-            return self
-        given = self.a, self.b, self.initial, self.reset, self.out
-        arrays = a, b, initial, reset, out = tuple(map(_host.seen, given))
-        if any(map(_arrays.is_torch, arrays)):
-            return self
-        return ScanCall(
-            a,
-            b,
-            initial,
-            self.axis,
-            self.reverse,
-            reset,
-            self.return_final,
-            b if self.out is self.b else out,
-            self.backend,
-            self.chunk_size,
-            self.check,
-        )
-
-    def signature(self) -> Any:
-        """What a plan may depend on."""
-        return (
-            signature(self.a),
-            signature(self.b),
-            signature(self.initial),
-            self.axis,
-            self.reverse,
-            signature(self.reset),
-            self.return_final,
-            signature(self.out),
-            self.chunk_size,
         )
 
     def refuse_nan(self, shape: tuple[int, ...], axis: int, reset: Any) -> None:

@@ -39,7 +39,7 @@ def seen(x: Any) -> Any:
     if x is None or type(x) is np.ndarray:
         return x
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(x, torch.Tensor):
+    if torch is not None and isinstance(x, torch.Tensor) and x.is_cpu:
         try:
             return x.numpy()
         except (RuntimeError, TypeError):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from linscan import _arrays, _dispatch, _host, _profile, _tracked
-from linscan._arrays import is_scalar
+from linscan._arrays import is_scalar, is_torch
 from linscan._call import ScanCall
 from linscan._check import (
     Check,
@@ -23,6 +25,7 @@ from linscan._layout import Layout, in_the_way, kind_of, layout, operand, with_t
 from linscan._packed import pack
 from linscan._problem import Kind, ScanProblem
 from linscan._protocol import Backend, Kernel
+from linscan._signature import look
 from linscan._tracked import is_tracked, solve_tracked
 
 
@@ -106,10 +109,11 @@ def scan(
         return _profile.timed(scan, "scan", **locals())
     call = ScanCall(
         a, b, initial, axis, reverse, reset, return_final, out, backend, chunk_size, check
-    ).checked()
+    )
     if cu_seqlens is None:
         x, final = solve(call)
     else:
+        call = call.checked()
         plain, packed = pack(call, cu_seqlens)
         x, final = packed.results(solve(plain)[0], call.out)
     return (x, final) if return_final else x
@@ -123,16 +127,18 @@ def plan_call(*, cu_seqlens: Any, **arguments: Any) -> ScanPlan:
     if not is_tracked(call.b, call.a, call.initial):
         return plan_scan(call)[0]
     chosen = _tracked.choose(call)
-    plan, _ = plan_scan(call._replace(backend=chosen.backend.name))
+    plan, *_ = plan_scan(call._replace(backend=chosen.backend.name))
     return plan._replace(passed_over=chosen.passed_over)
 
 
 def solve(call: ScanCall) -> tuple[Any, Any]:
     """``(x, final)`` of a call without packed sequences."""
+    if not _arrays.is_plain(call.b):
+        call = call.checked()
     if is_tracked(call.b, call.a, call.initial):
-        return solve_tracked(call)
-    plan, seen = plan_scan(call)
-    return plan.run(call, seen)
+        return solve_tracked(call.checked())
+    plan, call, arrays = plan_scan(call)
+    return plan.run(call, arrays)
 
 
 class ScanPlan(NamedTuple):
@@ -149,6 +155,8 @@ class ScanPlan(NamedTuple):
     casts: bool
     copies: frozenset[str]
     """Operands that are expanded in memory first: states, or those that leave tiny blocks."""
+    arrays: tuple[int, ...]
+    """Which of a, b, initial, reset and out are arrays."""
     wrap: Callable[[Any], Any] | None
     """Makes a NumPy array one of the caller's, where the backend is given views; else None."""
 
@@ -156,17 +164,19 @@ class ScanPlan(NamedTuple):
         """What would run."""
         return self.backend.explain(self.problem)
 
-    def run(self, call: ScanCall, seen: ScanCall) -> tuple[Any, Any]:
+    def run(self, call: ScanCall, arrays: tuple[Any, ...]) -> tuple[Any, Any]:
         """``(x, final)`` of a call that has the plan's signature.
 
-        ``seen`` is the same call, in NumPy where that is possible.
+        ``arrays`` are the call's own, in NumPy where that is possible.
         """
         given, problem, whole, wrap = call.out, self.problem, self.layout, self.wrap
-        if wrap is not None:
-            call = seen
         if given is not None:
             check_memory("out", given, call.inputs)
-        a, b, initial, reset, out = call.a, call.b, call.initial, call.reset, call.out
+        operands = [call.a, call.b, call.initial, call.reset, given]
+        if wrap is not None:
+            for k, x in zip(self.arrays, arrays, strict=True):
+                operands[k] = x
+        a, b, initial, reset, out = operands
         if problem.a == "scalar":
             a = a if is_scalar(a) else a.item()
         elif self.casts:
@@ -178,7 +188,8 @@ class ScanPlan(NamedTuple):
         if reset is not None:
             reset = binary("reset", reset, looks_at_data(call.check, reset))
         if call.check == "full":
-            call.refuse_nan(whole.shape, self.axis, reset)
+            seen = call._replace(a=a, b=b, initial=initial)
+            seen.refuse_nan(whole.shape, self.axis, reset)
         target = out
         if self.copies:
             a, b, initial, reset, target = self._expand(a, b, initial, reset, out)
@@ -247,24 +258,26 @@ class ScanPlan(NamedTuple):
 _plans: dict[Any, ScanPlan] = {}
 
 
-def plan_scan(call: ScanCall) -> tuple[ScanPlan, ScanCall]:
+def plan_scan(call: ScanCall) -> tuple[ScanPlan, ScanCall, tuple[Any, ...]]:
     """The plan of a call without packed sequences, made once for each signature.
 
-    And the call over NumPy views, where every array offers one; else the call itself.
+    The call is checked unless one of its signature has been.  It is returned in the plan's terms,
+    and so are its arrays, in NumPy where that is possible.
     """
-    backend = _dispatch.resolve(call.backend)
-    seen = call.seen()
-    default = None if seen is call else _arrays.default_float()
-    key = backend, default, seen.signature()
+    key, arrays = look("scan", call.backend, call)
     plan = _plans.get(key)
+    if plan is None:
+        call = call.checked()
+        key, arrays = look("scan", call.backend, call)
+        plan = _plans.get(key)
     if plan is None:
         if len(_plans) >= 1024:
             _plans.clear()
-        plan = _plans[key] = _plan(call._replace(backend=backend), seen)
-    return plan, seen
+        plan = _plans[key] = _plan(call, arrays)
+    return plan, call, arrays
 
 
-def _plan(call: ScanCall, seen: ScanCall) -> ScanPlan:
+def _plan(call: ScanCall, seen: tuple[Any, ...]) -> ScanPlan:
     a, b, initial, reset, out = call.a, call.b, call.initial, call.reset, call.out
     named = {
         "a": None if is_scalar(a) else a,
@@ -322,7 +335,11 @@ def _plan(call: ScanCall, seen: ScanCall) -> ScanPlan:
         chunk_size=call.chunk_size,
     )
     arrays = [x for x in named.values() if x is not None]
-    chosen = _dispatch.choose(call.backend, arrays, lambda candidate: candidate.supports(problem))
+    backend = _dispatch.resolve(call.backend)
+    chosen = _dispatch.choose(backend, arrays, lambda candidate: candidate.supports(problem))
+    wrap = None
+    if is_torch(b) and is_cpu_array(b) and all(type(x) is np.ndarray for x in seen):
+        wrap = _host.wrapper(b, dtype) if chosen.backend.owns(_host.seen(b)) else None
 
     def view(name: str) -> tuple[int, int, int]:
         if name not in steps:
@@ -341,5 +358,8 @@ def _plan(call: ScanCall, seen: ScanCall) -> ScanPlan:
         state_shape=rest,
         casts=any(not is_scalar(x) and _arrays.needs_cast(x, dtype) for x in promoting),
         copies=frozenset(copies),
-        wrap=_host.wrapper(b, dtype) if seen.b is not b and chosen.backend.owns(seen.b) else None,
+        arrays=tuple(
+            k for k, x in enumerate((a, b, initial, reset, out)) if not (x is None or is_scalar(x))
+        ),
+        wrap=wrap,
     )

@@ -29,6 +29,7 @@ from linscan._dispatch import Choice
 from linscan._layout import with_time
 from linscan._problem import ACCUMULATE, ScanProblem
 from linscan._protocol import Backend
+from linscan._signature import look
 
 Shape = tuple[int, ...]
 
@@ -135,12 +136,12 @@ def solve_tracked(call: ScanCall) -> tuple[Any, Any]:
     if in_graph():
         plan = _plan(call, _dispatch.resolve_in_graph(call.backend))
     else:
-        key = _dispatch.resolve(call.backend), call.signature()
+        key, _ = look("scan", call.backend, call)
         found = _plans.get(key)
         if found is None:
             if len(_plans) >= 1024:
                 _plans.clear()
-            found = _plans[key] = _plan(call, key[0])
+            found = _plans[key] = _plan(call, _dispatch.resolve(call.backend))
         plan = found
     return _run(plan, call)
 

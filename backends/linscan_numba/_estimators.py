@@ -111,7 +111,8 @@ def explain(problem: EstimatorProblem) -> Kernel:
     numbers = 2 + p.values + p.next_values + (p.truncation == "values") + (p.estimator == "gae")
     bools = p.terminated + p.truncated + p.mask
     moved = numbers * np.dtype(p.dtype).itemsize + bools
-    return Kernel("fused time-last" if p.inner == 1 else "fused time-first", float(moved))
+    names = {rows: "time-last", short_rows: "time-last, short rows", columns: "time-first"}
+    return Kernel(f"fused {names[best_of(p)]}", float(moved))
 
 
 class Weights:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from operator import itemgetter
-from types import NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +14,7 @@ from linscan._check import check_axis, check_memory, check_out
 from linscan._layout import Layout, layout, operand, with_time
 from linscan._problem import ACCUMULATE, EstimatorInputs, EstimatorProblem, Kind, ScanProblem
 from linscan._protocol import Backend, Fused, Kernel
+from linscan._signature import look
 from linscan._tracked import cannot_follow
 from linscan.rl._call import (
     Call,
@@ -203,36 +202,9 @@ def plan_estimate(call: Call) -> tuple[EstimatorPlan, Call, tuple[Any, ...]]:
     return plan, call, arrays
 
 
-class Pattern:
-    """What the types of a call's fields say: which are arrays, and which are taken by value."""
-
-    def __init__(self, types: tuple[type, ...]) -> None:
-        by_value = [i for i, kind in enumerate(types) if kind in (str, int, bool)]
-        by_type = [i for i, kind in enumerate(types) if kind in (float, NoneType, Estimator)]
-        arrays = [i for i in range(len(types)) if i not in (*by_value, *by_type)]
-        self.values = itemgetter(*by_value)
-        self.arrays = itemgetter(*arrays, 0, 0)  # two more, for it makes no tuple of just one
-        self.all_numpy = all(types[i] is np.ndarray for i in arrays)
-
-
-_patterns: dict[tuple[type, ...], Pattern] = {}
-
-
 def _look(call: Call) -> tuple[Any, tuple[Any, ...]]:
     """What a plan may depend on, and the arrays, in NumPy where that takes no copy."""
-    fields = flat(call)
-    types = tuple(map(type, fields))
-    pattern = _patterns.get(types)
-    if pattern is None:
-        pattern = _patterns[types] = Pattern(types)
-    backend = _dispatch.resolve(call.backend)
-    key = pattern, call.estimator.name, backend, pattern.values(fields)
-    arrays = pattern.arrays(fields)[:-2]
-    if pattern.all_numpy:
-        return (*key, *map(_arrays.numpy_signature, arrays)), arrays
-    seen = tuple(map(_host.seen, arrays))
-    default = _arrays.default_float() if _arrays.is_torch(call.rewards) else None
-    return (*key, default, *map(_arrays.signature, seen)), seen
+    return look(call.estimator.name, call.backend, flat(call)[1:])
 
 
 def flat(call: Call) -> tuple[Any, ...]:
