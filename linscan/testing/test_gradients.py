@@ -291,10 +291,12 @@ def test_what_an_estimator_does_not_read_has_no_gradient(engine: Engine, name: s
     )
     loss = sum(x.sum() for x in results) if name == "gae" else results.sum()
     grads = engine.xp.autograd.grad(loss, inputs, allow_unused=True)
-    for x, grad in zip(inputs, grads, strict=True):
-        if grad is not None:
-            assert grad.isfinite().all()
-            assert grad[x.isnan()].eq(0).all()
+    for i, (x, grad) in enumerate(zip(inputs, grads, strict=True)):
+        if name == "td_lambda" and i == 1:
+            assert grad is None  # next_values take the place of values
+            continue
+        assert grad.isfinite().all()
+        assert grad[x.isnan()].eq(0).all()
 
 
 def sourced(engine: Engine, *data: Any) -> list[Any]:

@@ -42,7 +42,7 @@ class Setting(NamedTuple):
     @property
     def constant(self) -> bool:
         """Whether every step has the same multiplier."""
-        return self.job != "scan" and self.mask == 1 and self.episode == float("inf")
+        return JOBS[self.job].constant and self.mask == 1 and self.episode == float("inf")
 
     @property
     def itemsize(self) -> int:
@@ -69,6 +69,8 @@ class Job(NamedTuple):
     """The results by a scheme; everything with time last."""
     episodes: bool = True
     """Whether there are masks and flags."""
+    constant: bool = True
+    """Whether, without them, every step has the same multiplier."""
 
 
 def recurrence(scheme: Scheme, operands: dict[str, Any]) -> tuple[Any, ...]:
@@ -77,31 +79,61 @@ def recurrence(scheme: Scheme, operands: dict[str, Any]) -> tuple[Any, ...]:
     return (scheme(a, operands["b"], False),)
 
 
-def estimator(
-    decay: float,
-    inputs: Callable[[Any, Any, Any], Any],
-    outputs: Callable[[Any, Any], tuple[Any, ...]],
-) -> Callable[[Scheme, dict[str, Any]], tuple[Any, ...]]:
-    """A recurrence from the end, over transitions.
+class Rule(NamedTuple):
+    """An estimator as a recurrence over valid steps, which a trace goes along until it ends."""
 
-    ``inputs`` makes b of rewards, values and the values of the steps that follow; ``outputs`` makes
-    the results of x and values.  A masked step passes on what it gets: a = 1, b = 0.
+    a: Any
+    b: Any
+    outputs: Callable[[Any], tuple[Any, ...]]
+    """From the states x to the results."""
+
+
+class Steps(NamedTuple):
+    """What an estimator works on, with time last."""
+
+    operands: dict[str, Any]
+
+    def __getattr__(self, name: str) -> Any:
+        """An operand, or None."""
+        return self.operands.get(name)
+
+    @property
+    def xp(self) -> Any:
+        """NumPy or torch."""
+        return library(self.first)
+
+    @property
+    def first(self) -> Any:
+        """Any operand: all have its shape."""
+        return next(iter(self.operands.values()))
+
+    def after(self, x: Any) -> Any:
+        """``x`` at the next valid step, or 0 where there is none before a termination."""
+        found = following(x, self.mask)
+        return found if self.terminated is None else self.xp.where(self.terminated, 0, found)
+
+
+def estimator(
+    rule: Callable[[Steps], Rule], reverse: bool = True
+) -> Callable[[Scheme, dict[str, Any]], tuple[Any, ...]]:
+    """A recurrence, from the end unless it is not ``reverse``.
+
+    A masked step passes on what it gets, a = 1 and b = 0, and shows 0.
     """
 
     def solve(scheme: Scheme, operands: dict[str, Any]) -> tuple[Any, ...]:
-        rewards, values = operands["rewards"], operands.get("values")
-        terminated, mask = operands.get("terminated"), operands.get("mask")
-        xp = library(rewards)
-        after = None if values is None else following(values, mask)
-        a: Any = decay
-        if terminated is not None:
-            after = None if after is None else xp.where(terminated, 0, after)
-            a = xp.where(terminated, xp.zeros_like(rewards), decay)
-        b = inputs(rewards, values, after)
+        steps = Steps(operands)
+        xp, mask, cut = steps.xp, steps.mask, steps.terminated
+        a, b, outputs = rule(steps)
+        if cut is not None or mask is not None:
+            a = a * xp.ones_like(b)
         if mask is not None:
-            a = xp.where(mask, decay * xp.ones_like(rewards) if terminated is None else a, 1)
-            b = xp.where(mask, b, 0)
-        results = outputs(scheme(a, b, True), values)
+            a, b = xp.where(mask, a, 1), xp.where(mask, b, 0)
+        if cut is not None:
+            if not reverse:  # it ends before the step that follows
+                cut = xp.concatenate((xp.zeros_like(cut[:, :1]), cut[:, :-1]), -1)
+            a = xp.where(cut, 0, a)
+        results = outputs(scheme(a, b, reverse))
         return results if mask is None else tuple(xp.where(mask, x, 0) for x in results)
 
     return solve
@@ -125,57 +157,136 @@ def following(values: Any, mask: Any) -> Any:
     return xp.gather(xp.cat((values, zero), -1), -1, after)
 
 
+def gae(s: Steps) -> Rule:
+    """The state is the advantage."""
+    delta = s.rewards + GAMMA * s.after(s.values) - s.values
+    return Rule(GAMMA * LAM, delta, lambda x: (x, x + s.values))
+
+
+def returns(s: Steps) -> Rule:
+    """The state is the return."""
+    return Rule(GAMMA, s.rewards, lambda x: (x,))
+
+
+def td_lambda(s: Steps) -> Rule:
+    """The state is the λ-return."""
+    mixed = s.rewards + GAMMA * (1 - LAM) * s.after(s.values)
+    return Rule(GAMMA * LAM, mixed, lambda x: (x,))
+
+
+def vtrace(s: Steps) -> Rule:
+    """The state is what V-trace adds to the values."""
+    rhos = s.xp.exp(s.log_rhos)
+    clipped = s.xp.where(rhos < 1, rhos, 1)
+    delta = clipped * (s.rewards + GAMMA * s.after(s.values) - s.values)
+
+    def outputs(x: Any) -> tuple[Any, ...]:
+        vs = s.values + x
+        return vs, clipped * (s.rewards + GAMMA * s.after(vs) - s.values), x
+
+    return Rule(GAMMA * clipped, delta, outputs)
+
+
+def retrace(s: Steps) -> Rule:
+    """The state is the target less Q."""
+    rhos = s.xp.exp(s.log_rhos)
+    expected = s.expected_next_q
+    if s.terminated is not None:
+        expected = s.xp.where(s.terminated, 0, expected)
+    delta = s.rewards + GAMMA * expected - s.q_values
+    trace = LAM * s.after(s.xp.where(rhos < 1, rhos, 1))
+    return Rule(GAMMA * trace, delta, lambda x: (x + s.q_values,))
+
+
+def q_lambda(s: Steps) -> Rule:
+    """The state is the target."""
+    best = s.next_q_max
+    if s.terminated is not None:
+        best = s.xp.where(s.terminated, 0, best)
+    share = 1 - LAM * s.after(s.xp.ones_like(best))
+    return Rule(GAMMA * LAM, s.rewards + GAMMA * share * best, lambda x: (x,))
+
+
+def upgo(s: Steps) -> Rule:
+    """The state is the return; it goes on where the step to come does better than its value."""
+    one_step = s.rewards + GAMMA * s.after(s.values)
+    better = s.after(s.xp.where(one_step >= s.values, s.xp.ones_like(one_step), 0))
+    b = s.xp.where(better != 0, s.rewards, one_step)
+    return Rule(GAMMA * better, b, lambda x: (x - s.values, x))
+
+
+def traces(s: Steps) -> Rule:
+    """The state is the trace."""
+    return Rule(GAMMA * LAM, s.x, lambda x: (x,))
+
+
+BOTH = {"gamma": GAMMA, "lam": LAM}
+ONE = {"gamma": GAMMA}
+
+
+def loop(**operands: Any) -> Any:
+    """The definition of a scan."""
+    return reference.serial(**operands)[0]
+
+
 JOBS = {
-    "gae": Job(
-        linscan.gae,
-        reference.gae,
-        ("rewards", "values"),
-        4,
-        {"gamma": GAMMA, "lam": LAM},
-        estimator(
-            GAMMA * LAM,
-            lambda reward, value, after: reward + GAMMA * after - value,
-            lambda x, value: (x, x + value),
-        ),
-    ),
+    "gae": Job(linscan.gae, reference.gae, ("rewards", "values"), 4, BOTH, estimator(gae)),
     "returns": Job(
         linscan.discounted_returns,
         reference.discounted_returns,
         ("rewards",),
         2,
-        {"gamma": GAMMA},
-        estimator(GAMMA, lambda reward, value, after: reward, lambda x, value: (x,)),
+        ONE,
+        estimator(returns),
     ),
     "td_lambda": Job(
-        linscan.td_lambda,
-        reference.td_lambda,
+        linscan.td_lambda, reference.td_lambda, ("rewards", "values"), 3, BOTH, estimator(td_lambda)
+    ),
+    "vtrace": Job(
+        linscan.vtrace,
+        reference.vtrace,
+        ("log_rhos", "rewards", "values"),
+        6,
+        ONE,
+        estimator(vtrace),
+        constant=False,
+    ),
+    "retrace": Job(
+        linscan.retrace,
+        reference.retrace,
+        ("rewards", "q_values", "expected_next_q", "log_rhos"),
+        5,
+        BOTH,
+        estimator(retrace),
+        constant=False,
+    ),
+    "q_lambda": Job(
+        linscan.q_lambda,
+        reference.q_lambda,
+        ("rewards", "next_q_max"),
+        3,
+        BOTH,
+        estimator(q_lambda),
+    ),
+    "upgo": Job(
+        linscan.upgo,
+        reference.upgo,
         ("rewards", "values"),
-        3,
-        {"gamma": GAMMA, "lam": LAM},
-        estimator(
-            GAMMA * LAM,
-            lambda reward, value, after: reward + GAMMA * (1 - LAM) * after,
-            lambda x, value: (x,),
-        ),
+        4,
+        ONE,
+        estimator(upgo),
+        constant=False,
     ),
-    "scan": Job(
-        linscan.scan,
-        lambda **operands: reference.serial(**operands)[0],
-        ("a", "b"),
-        3,
-        {},
-        recurrence,
-        episodes=False,
-    ),
-    "decay": Job(
-        linscan.scan,
-        lambda **operands: reference.serial(**operands)[0],
-        ("b",),
+    "traces": Job(
+        linscan.eligibility_traces,
+        reference.eligibility_traces,
+        ("x",),
         2,
-        {"a": GAMMA * LAM},
-        recurrence,
-        episodes=False,
+        BOTH,
+        estimator(traces, reverse=False),
     ),
+    "scan": Job(linscan.scan, loop, ("a", "b"), 3, {}, recurrence, episodes=False, constant=False),
+    "decay": Job(linscan.scan, loop, ("b",), 2, {"a": GAMMA * LAM}, recurrence, episodes=False),
 }
 
 
@@ -226,7 +337,10 @@ FLAGS = ("terminated", "mask")
 
 
 def make(setting: Setting, rows: int, time: int) -> Work:
-    """Standard normal numbers; multipliers between 0.9 and 1; flags at valid steps only."""
+    """Standard normal numbers; multipliers between 0.9 and 1; flags at valid steps only.
+
+    UPGO compares: its numbers are multiples of 1/64, so that no rounding makes another outcome.
+    """
     random = np.random.default_rng(0)
     shape = (time, rows) if setting.time_first else (rows, time)
     drawn: dict[str, Any] = {}
@@ -235,6 +349,10 @@ def make(setting: Setting, rows: int, time: int) -> Work:
             drawn[name] = 0.9 + 0.1 * random.random(shape, np.float32)
         else:
             drawn[name] = random.standard_normal(shape, np.float32)
+        if name == "log_rhos":
+            drawn[name] /= 10
+        if setting.job == "upgo":
+            drawn[name] = np.round(64 * drawn[name]) / 64
     if setting.mask < 1:
         drawn["mask"] = random.random(shape, np.float32) < setting.mask
     if setting.episode < float("inf"):
