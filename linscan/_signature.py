@@ -65,6 +65,7 @@ def signature(x: Any) -> Any:
         return own if x.dtype.is_floating_point else (*own, default_float())
     if isinstance(x, (tuple, list)):
         return tuple(map(signature, x)) if all(hasattr(y, "shape") for y in x) else kind
-    place = str(getattr(x, "device", None))
-    known = (getattr(x, name, None) for name in ("dtype", "shape", "strides"))
-    return kind, place, *known
+    known = [getattr(x, name, None) for name in ("dtype", "shape", "strides")]
+    if any(y is None for y in known):  # not an array that has a plan
+        return kind
+    return kind, str(getattr(x, "device", None)), *known
