@@ -23,7 +23,7 @@ from linscan_numba._plain import plain
 from linscan_numba._time_last import CONSTANT, VECTORS, stream
 
 STEPS = VECTORS
-"""Rows of at most so many steps are short: as many as there are lanes fill one scratch."""
+"""Rows of at most so many steps are short: as many as there are lanes fill half a scratch."""
 
 
 @jit(inline=True)

@@ -27,7 +27,6 @@ from linscan_numba import _simd as simd
 from linscan_numba._jit import jit
 from linscan_numba._launch import (
     ADVANTAGES,
-    BLOCK,
     CARRIED,
     CURRENT,
     ENDED,
@@ -45,6 +44,7 @@ from linscan_numba._launch import (
     TRUNCATED,
     VALUES,
     WEIGHTS,
+    WIDTH,
     kernel,
     line,
     peek,
@@ -526,11 +526,12 @@ def columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
     """
 
     def run(plan, begin, end):
-        time, inner, how = peek(plan, TIME), peek(plan, INNER), peek(plan, HOW)
+        time, inner, width = peek(plan, TIME), peek(plan, INNER), peek(plan, WIDTH)
+        how = peek(plan, HOW)
         given, carried, current = how & GIVEN != 0, how & CARRIED != 0, how & CURRENT != 0
         streamed = how & STREAMED != 0
         size, n = simd.size(token), simd.lanes(token)
-        blocks = (inner * size + BLOCK - 1) // BLOCK
+        blocks = (inner + width - 1) // width
         states, nearest = simd.scratch(), simd.scratch()
         ons, offs, keeps = simd.scratch(), simd.scratch(), simd.scratch()
         endings, cuttings, stops = simd.scratch(), simd.scratch(), simd.scratch()
@@ -558,8 +559,8 @@ def columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
         zero, never = simd.zeros(token), simd.never(token)
         always = simd.invert(never)
         for unit in range(begin, end):
-            row, start = unit // blocks, unit % blocks * (BLOCK // size)
-            stop = min(inner, start + BLOCK // size)
+            row, start = unit // blocks, unit % blocks * width
+            stop = min(inner, start + width)
             if inner < n:
                 for column in range(inner):
                     whole_line(token, advantages, flags, mask, plan, row, column)

@@ -29,8 +29,8 @@ ENDED, TRUNCATED, MASK = range(7, 10)
 """The bools."""
 WEIGHTS = 10
 """Along time: of the next value where the trace goes on and where it ends; of the next state."""
-TIME, INNER, HOW = range(44, 47)
-"""Numbers, after the operands."""
+TIME, INNER, WIDTH, HOW = range(44, 48)
+"""Numbers, after the operands.  ``WIDTH``: the columns of a block, which are one unit of work."""
 
 GIVEN, CARRIED, CURRENT, STREAMED = 1, 2, 4, 8
 """What a call has, added up in ``HOW``: next values; results at masked steps, which are the state
@@ -41,8 +41,9 @@ LINES, ROWS, COLUMNS = 0, 2, 3
 """What a kernel takes: any strides; adjoining steps; adjoining columns.  The last two are the
 places of that stride in the plan."""
 
-BLOCK = simd.SCRATCH
-"""The bytes of a block of columns."""
+
+NARROWEST = 16
+"""The vectors of a block of columns at least: it costs something per step, however narrow it is."""
 
 
 @_emits(lambda plan, k: (types.int64, types.int64, types.int64))
@@ -120,12 +121,21 @@ def kernel(function: Any) -> Any:
 
 @jit(inline=True)
 def write(
-    plan: int, axis: int, size: int, fits: int, values: Any, flags: Any, weights: Any, how: int
+    token: simd.Token,
+    plan: int,
+    parts: int,
+    axis: int,
+    fits: int,
+    values: Any,
+    flags: Any,
+    weights: Any,
+    how: int,
 ) -> Any:
     """Write the plan of a call; the units of work, or -1 if the kernel does not take the strides.
 
     Bit k of ``fits`` is set for each operand k that must have the stride.
     """
+    size, lanes = simd.size(token), simd.lanes(token)
     outer, time, inner = values[RETURNS].shape
     k = 0
     for x in values:
@@ -147,7 +157,13 @@ def write(
                     if peek(plan, 4 * k + i) % 64 != 0:
                         how &= ~STREAMED
     poke(plan, HOW, how)
-    return outer * ((inner * size + BLOCK - 1) // BLOCK if axis == COLUMNS else inner)
+    if axis != COLUMNS:
+        return outer * inner
+    share = inner if outer >= parts else (inner + parts - 1) // parts
+    width = max(NARROWEST, (share + lanes - 1) // lanes) * lanes
+    width = min(width, simd.SCRATCH // size)
+    poke(plan, WIDTH, width)
+    return outer * ((inner + width - 1) // width)
 
 
 @cache
@@ -163,7 +179,7 @@ def entries(dtype: str) -> tuple[Any, Callable[[], Any]]:
         kernel, axis, fits, x0, x1, x2, x3, x4, x5, x6, f0, f1, f2, weights, how
     ):
         plan, values, flags = simd.scratch(), (x0, x1, x2, x3, x4, x5, x6), (f0, f1, f2)
-        units = write(plan, axis, simd.size(token), fits, values, flags, weights, how)
+        units = write(token, plan, 1, axis, fits, values, flags, weights, how)
         if units > 0:
             invoke(kernel, plan, 0, units)
         return units >= 0
@@ -172,7 +188,7 @@ def entries(dtype: str) -> tuple[Any, Callable[[], Any]]:
         parts, kernel, axis, fits, x0, x1, x2, x3, x4, x5, x6, f0, f1, f2, weights, how
     ):
         plan, values, flags = simd.scratch(), (x0, x1, x2, x3, x4, x5, x6), (f0, f1, f2)
-        units = write(plan, axis, simd.size(token), fits, values, flags, weights, how)
+        units = write(token, plan, parts, axis, fits, values, flags, weights, how)
         some = max(units, 0)
         for part in numba.prange(parts):
             invoke(kernel, plan, some * part // parts, some * (part + 1) // parts)

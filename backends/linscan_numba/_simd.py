@@ -638,8 +638,8 @@ def fence(emit: _Emitter) -> Any:
     return emit.context.get_dummy_value()
 
 
-SCRATCH = 4096
-"""The bytes of a :func:`scratch`: one tile."""
+SCRATCH = 8192
+"""The bytes of a :func:`scratch`: a tile of a row twice, or a block of columns once."""
 
 
 @_emits(lambda: (types.int64,))

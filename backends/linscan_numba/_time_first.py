@@ -22,7 +22,7 @@ from linscan_numba._operands import NOWHERE, STREAMED, located, signature
 from linscan_numba._time_last import stream
 
 COLUMNS = 64
-"""The vectors of a block at most: a step of it, kept as the state, fills one scratch."""
+"""The vectors of a block at most: a step of it, kept as the state, fits in one scratch."""
 
 
 @jit(inline=True)

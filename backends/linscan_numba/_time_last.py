@@ -37,7 +37,7 @@ CONSTANT = simd.Token("constant")
 """The kind of a scan with one multiplier per row and no resets.  For all others it is None."""
 
 VECTORS = 64
-"""The vectors of a tile: ``simd.SCRATCH`` bytes of 4-byte and 8-byte elements."""
+"""The vectors of a tile: half of ``simd.SCRATCH`` bytes of 4-byte and 8-byte elements."""
 
 DIRECT, STAGED, PAST_CACHES = range(3)
 """How a tile's results are written: at once; from the first-level cache; past the other caches."""
