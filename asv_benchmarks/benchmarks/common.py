@@ -41,6 +41,9 @@ ROWS, LONG_ROW, TIME_FIRST = (64, 65536), (1, 1 << 22), (4096, 1024)
 SMALL = "LINSCAN_ASV_SMALL" in os.environ
 """Tiny arrays and one sample: does all of it run?"""
 
+SAMPLE = 0.05
+"""The seconds that go into one sample, if that is at least three turns and at most fifteen."""
+
 Shape = tuple[int, ...]
 
 
@@ -98,19 +101,22 @@ class AgainstCopy(OnTargets):
     def track_slowdown(self, target: str, case: str) -> dict[str, Any]:
         """The call's time over that of a copy of as many bytes.
 
-        They take turns, since machines drift; a sample is the best of three over the best of three,
-        since machines are interrupted.  asv treats samples like those of ``time_*``: it takes their
-        median, and tells noise from a change.
+        They take turns, since machines drift; a sample is the best of several over the best of as
+        many, since machines are interrupted.  asv treats samples like those of ``time_*``: it takes
+        their median, and tells noise from a change.
         """
         arrays, work = self.arrays, self.work.into
         copy = arrays.copy(self.work.size // 2)
-        work()
-        copy()
+
+        def turn() -> tuple[float, float]:
+            return arrays.seconds(work), arrays.seconds(copy)
+
+        turn()
+        turns = 1 if SMALL else round(min(max(SAMPLE / sum(turn()), 3), 15))
         samples: list[float] = []
         enough = perf_counter() + 1
         while len(samples) < 4 or (len(samples) < 20 and perf_counter() < enough):
-            turns = [(arrays.seconds(work), arrays.seconds(copy)) for _ in range(3)]
-            best, floor = map(min, zip(*turns, strict=True))
+            best, floor = map(min, zip(*(turn() for _ in range(turns)), strict=True))
             samples.append(round(best / floor, 3))
             if SMALL:
                 break
