@@ -188,8 +188,8 @@ class ScanPlan(NamedTuple):
         if reset is not None:
             reset = binary("reset", reset, looks_at_data(call.check, reset))
         if call.check == "full":
-            seen = call._replace(a=a, b=b, initial=initial)
-            seen.refuse_nan(whole.shape, self.axis, reset)
+            read = call._replace(a=a, b=b, initial=operands[2])
+            read.refuse_nan(whole.shape, self.axis, reset)
         target = out
         if self.copies:
             a, b, initial, reset, target = self._expand(a, b, initial, reset, out)

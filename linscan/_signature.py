@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from linscan import _dispatch, _host
-from linscan._arrays import default_float, is_scalar, is_torch
+from linscan._arrays import default_float, is_torch
 
 
 class Pattern:
@@ -18,7 +18,7 @@ class Pattern:
 
     def __init__(self, types: tuple[type, ...]) -> None:
         kinds = list(enumerate(types))
-        by_value = [i for i, kind in kinds if kind in (str, int, bool)]
+        by_value = [i for i, kind in kinds if issubclass(kind, (str, int))]
         by_type = [i for i, kind in kinds if kind in (float, complex, NoneType)]
         arrays = [i for i, _ in kinds if i not in (*by_value, *by_type)]
         self.values = itemgetter(*by_value) if by_value else len
@@ -32,7 +32,8 @@ _patterns: dict[tuple[type, ...], Pattern] = {}
 def look(name: str, backend: str, arguments: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
     """The signature of a call, and the arrays in it, as NumPy arrays where that takes no copy.
 
-    Two calls of one signature are both refused, or both do the same to whatever the arrays hold.
+    Two calls of one signature are both refused, or both do the same to whatever the arrays and the
+    floats among their arguments are.
     """
     types = tuple(map(type, arguments))
     pattern = _patterns.get(types)
@@ -55,8 +56,6 @@ def signature(x: Any) -> Any:
     kind = type(x)
     if kind is np.ndarray:
         return _of_numpy(x)
-    if kind is float or x is None or is_scalar(x):
-        return kind
     if is_torch(x):
         try:
             own = x.dtype, x.shape, x.stride(), x.device, x.requires_grad

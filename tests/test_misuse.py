@@ -282,6 +282,12 @@ def read_only(shape: tuple[int, ...]) -> Any:
         r"^b\[1\] is NaN \(check='full'\)",
     ),
     (
+        "initial is NaN under check='full'",
+        lambda xp: scan(xp, initial=xp.asarray([1.0, float("nan")]), check="full"),
+        ValueError,
+        r"^initial\[1\] is NaN",
+    ),
+    (
         "a is NaN under check='full'",
         lambda xp: scan(xp, a=float("nan"), check="full"),
         ValueError,

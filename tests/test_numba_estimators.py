@@ -394,6 +394,27 @@ def test_streamed_results_are_the_stored_ones(
         np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.parametrize(
+    ("time", "inner", "pitch"), [(3, 1050, 1088), (3, 2054, 2112), (1, 1050, 1088)]
+)
+@pytest.mark.parametrize("first", [0, 16])
+def test_nothing_is_streamed_beside_the_results(
+    time: int, inner: int, pitch: int, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_streaming, "pays", lambda size: size > 0)
+    x = np.random.default_rng(0).standard_normal((2, time, inner), np.float32)
+    blocks = [_host.empty((1024, pitch), "float32")[0] for _ in range(2)]  # from a page's start on
+    for block in blocks:
+        block[...] = 7
+    out = tuple(block[1 : 1 + time, first : first + inner] for block in blocks)
+    linscan.gae(*x, gamma=GAMMA, lam=LAM, axis=0, backend="numba", out=out)
+    expected = linscan.gae(*x, gamma=GAMMA, lam=LAM, axis=0, backend="numba")
+    for block, result, y in zip(blocks, out, expected, strict=True):
+        np.testing.assert_array_equal(result, y)
+        result[...] = 7
+        assert (block == 7).all()
+
+
 def test_torch_tensors_in_torch_tensors_out() -> None:
     torch = pytest.importorskip("torch")
     x = np.random.default_rng(0).standard_normal((2, 3, 100), np.float32)

@@ -21,6 +21,60 @@ def test_the_same_signature_with_other_contents() -> None:
         np.testing.assert_allclose(returns, a + v, rtol=1e-12)
 
 
+X = np.ones((2, 5))
+
+
+class Word(str):
+    """A string of a type of its own."""
+
+
+@pytest.mark.parametrize(
+    ("function", "good", "bad"),
+    [
+        (linscan.scan, {"check": np.str_("auto")}, {"check": np.str_("nope")}),
+        (linscan.scan, {"check": Word("full")}, {"check": Word("nope")}),
+        (linscan.scan, {"axis": np.int64(-1)}, {"axis": np.int64(2)}),
+        (linscan.scan, {"axis": 0}, {"axis": False}),
+        (linscan.scan, {"chunk_size": 1}, {"chunk_size": 0}),
+        (linscan.scan, {"reverse": True}, {"reverse": 1}),
+        (linscan.gae, {"masked": np.str_("carry")}, {"masked": np.str_("bogus")}),
+        (linscan.gae, {"masked": Word("carry")}, {"masked": Word("bogus")}),
+        (linscan.gae, {"axis": 1}, {"axis": 2}),
+        (linscan.vtrace, {"rho_clip": 1.0}, {"rho_clip": -1.0}),
+        (linscan.vtrace, {"leak": 0.5}, {"leak": 7.0}),
+        (linscan.vtrace, {"leak": 1}, {"leak": 2}),
+    ],
+)
+def test_what_is_refused_is_refused_after_its_like_too(function: Any, good: Any, bad: Any) -> None:
+    options: dict[str, Any] = {"gamma": 1.0, "lam": 1.0}
+    arrays: tuple[Any, ...] = (X, X, X)
+    if function is linscan.scan:
+        options, arrays = {}, (0.5, X)
+    elif function is linscan.gae:
+        arrays = X, X
+    for _ in range(2):
+        function(*arrays, **options, **good)
+        with pytest.raises((TypeError, ValueError), match=next(iter(bad))):
+            function(*arrays, **options, **bad)
+
+
+def test_words_of_other_types_mean_what_they_say() -> None:
+    mask = np.array([True, False, True, True, False])
+    options: dict[str, Any] = {"gamma": 1.0, "lam": 1.0, "mask": mask, "backend": "numpy"}
+    for word in (np.str_, Word):
+        for masked in ("zero", "carry", "zero"):
+            found = linscan.gae(X, X, masked=word(masked), **options).advantages
+            np.testing.assert_array_equal(found, linscan.gae(X, X, masked=masked, **options)[0])
+        for dtype in ("float32", "float64"):
+            x = linscan.discounted_returns(X, gamma=1.0, out_dtype=word(dtype))
+            assert x.dtype == dtype
+    out = np.empty_like(X), np.empty_like(X)
+    terminated = X < 0
+    missing = {"terminated": terminated, "truncated": terminated, "out": out}
+    linscan.gae(X, X, **options, **missing, on_missing_bootstrap=np.str_("zero"))
+    np.testing.assert_array_equal(out[0], linscan.gae(X, X, **options)[0])
+
+
 def test_a_default_dtype_that_changes() -> None:
     torch: Any = pytest.importorskip("torch", reason="torch is not installed")
     whole = torch.tensor([1, 2, 3])

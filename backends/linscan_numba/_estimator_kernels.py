@@ -474,7 +474,7 @@ def back_four(
 def short_rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
     """The kernel for one column, where the steps of short rows lie side by side; without a mask.
 
-    Every element is what :func:`serial` makes of it.
+    Every element is what :func:`serial` makes of it.  Results are never streamed.
     """
 
     def run(plan, begin, end):
@@ -482,11 +482,11 @@ def short_rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
         weights_vary = peek(plan, 4 * WEIGHTS + 1) != 0
         zero, never = simd.zeros(token), simd.never(token)
         ons, offs, keeps = simd.scratch(), simd.scratch(), simd.scratch()
+        if end - begin < n:
+            for row in range(begin, end):
+                whole_line(token, advantages, flags, mask, plan, row, 0)
+            return
         for unit in range(begin, end, n):
-            if end - begin < n:
-                for row in range(begin, end):
-                    whole_line(token, advantages, flags, mask, plan, row, 0)
-                return
             # Where the last rows do not fill a vector, it overlaps the one before.
             row = min(unit, end - n)
             if unit == begin or weights_vary:
@@ -521,8 +521,8 @@ def short_rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
 def columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
     """The kernel for many columns, which lie side by side.
 
-    A block of them is walked back in time.  What a step hands on waits in the first-level cache,
-    and the same columns of the step before are already on their way there.
+    A block of them is walked back in time.  What a step hands on waits in the caches nearby, and
+    the same columns of the step before are already on their way there.
     """
 
     def run(plan, begin, end):

@@ -41,7 +41,6 @@ LINES, ROWS, COLUMNS = 0, 2, 3
 """What a kernel takes: any strides; adjoining steps; adjoining columns.  The last two are the
 places of that stride in the plan."""
 
-
 NARROWEST = 16
 """The vectors of a block of columns at least: it costs something per step, however narrow it is."""
 
@@ -156,6 +155,8 @@ def write(
                 for i in range(axis):
                     if peek(plan, 4 * k + i) % 64 != 0:
                         how &= ~STREAMED
+    if axis == COLUMNS and inner % lanes != 0:
+        how &= ~STREAMED  # whole vectors are streamed
     poke(plan, HOW, how)
     if axis != COLUMNS:
         return outer * inner

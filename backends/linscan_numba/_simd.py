@@ -639,7 +639,7 @@ def fence(emit: _Emitter) -> Any:
 
 
 SCRATCH = 8192
-"""The bytes of a :func:`scratch`: a tile of a row twice, or a block of columns once."""
+"""The bytes of a :func:`scratch`: a tile of a row, or a step of a block of columns."""
 
 
 @_emits(lambda: (types.int64,))

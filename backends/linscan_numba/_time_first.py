@@ -1,8 +1,8 @@
 """Neighbouring columns side by side in memory: the loop itself, a vector of columns at a time.
 
 A block of columns is walked step by step.  Its state, the step before, stays in the first-level
-cache, and results are streamed past the caches from there when there are many.  The same columns of
-the next step are a long way off in memory, so they are asked for one step ahead.
+cache, from where results may be streamed past the caches.  The same columns of the next step are a
+long way off in memory, so they are asked for one step ahead.
 
 ``direction``, ``A``, ``E`` as in ``_time_last``; ``W`` is the working type of ``E``.
 """

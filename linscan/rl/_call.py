@@ -277,6 +277,16 @@ def _check_missing(call: Call) -> None:
         raise ValueError("values is missing: pass values, or next_values")
 
 
+def check_bounds(own: Own, x: Any) -> None:
+    """Raise for a number out of range."""
+    if own.least <= x <= own.most:
+        return
+    bounds = f"at least {own.least:g}"
+    if own.most < inf:
+        bounds = f"between {own.least:g} and {own.most:g}"
+    raise ValueError(f"{own.name} must be {bounds}, not {x!r}")
+
+
 def _check_own(call: Call) -> None:
     """Raise for a number out of range, an option that is none, or what does not go together."""
     for own, x in zip(call.estimator.own, call.own or (), strict=True):
@@ -284,11 +294,8 @@ def _check_own(call: Call) -> None:
             one_of(own.name, x, own.words)
         elif own.role == "option":
             integer(own.name, x)
-        if _arrays.is_scalar(x) and not own.least <= x <= own.most:
-            bounds = f"at least {own.least:g}"
-            if own.most < inf:
-                bounds = f"between {own.least:g} and {own.most:g}"
-            raise ValueError(f"{own.name} must be {bounds}, not {x!r}")
+        if _arrays.is_scalar(x):
+            check_bounds(own, x)
     if call.estimator.check is not None:
         call.estimator.check(call)
 
@@ -326,7 +333,6 @@ def problem_of(call: Call, axis: int, block: tuple[int, int, int], dtype: str) -
         truncation=truncation,
         mask=call.mask is not None,
         masked=call.masked,
-        fresh=call.out is None,
         chunk_size=call.chunk_size,
         own=tuple([x if own.role == "option" else kind(x) for own, x in own]),
     )

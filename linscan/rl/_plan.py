@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from linscan.rl._call import (
     Estimator,
     Role,
     check_arguments,
+    check_bounds,
     outs,
     problem_of,
     promoted,
@@ -113,6 +115,8 @@ class EstimatorPlan(NamedTuple):
             number: Any = fields[1 + field]
             if type(number) is int:
                 number = _arrays.real(self.name(field), number)
+            if field >= OWN:
+                check_bounds(self.estimator.own[field - OWN], number)
             operands[field] = number
         for x, (field, view, as_is, cast, copy) in zip(arrays, self.arrays, strict=False):
             if not as_is:
@@ -165,7 +169,7 @@ class EstimatorPlan(NamedTuple):
     def _check_out(self, given: Call) -> tuple[Any, ...]:
         out = outs(given)
         others: dict[str, Any] = {}
-        for field, x in enumerate(flat(given)[1 : 1 + len(self.blank)]):
+        for field, x in enumerate(flat(given)[1 : 1 + OWN + len(given.own or ())]):
             if not (x is None or type(x) is float) and hasattr(x, "shape"):
                 others[self.name(field)] = _host.seen(x)
         for label, x in out.items():
@@ -233,22 +237,12 @@ def _plan(call: Call) -> EstimatorPlan:
     }
     whole = Layout(shape, axis, ())
 
-    def array(field: int) -> Array:
-        (name, role, x), steps = given[field], operands[field]
-        wanted = dtype if role == "data" else None
-        if role == "weight":
-            has = _arrays.dtype_name(x)
-            wanted = has if has in ("float32", "float64") else "float32"
-        cast = wanted if wanted is not None and _arrays.needs_cast(x, wanted) else None
-        view, copy = whole.fold(steps.shape), None
-        full = tuple(1 if i == axis and steps.shape[i] == 1 else n for i, n in enumerate(shape))
-        if layout(full, axis, [steps]).loops:
-            view = whole.fold(full)
-            copy = full if name != "last_values" else (*shape[:axis], *shape[axis + 1 :])
-        seen = wrap is not None and type(_host.seen(x)) is np.ndarray
-        return Array(field, view, seen and cast is None and copy is None, cast, copy)
-
-    problem = problem_of(call, axis, whole.block, dtype)
+    out_copies = any(
+        layout(shape, axis, [operand(x, len(shape))]).loops
+        for x in ([] if call.out is None else outs(call).values())
+    )
+    fresh = call.out is None or out_copies
+    problem = replace(problem_of(call, axis, whole.block, dtype), fresh=fresh)
     outer, time, inner = whole.block
     composed = ScanProblem(
         outer, time, inner, ACCUMULATE[dtype], _composed_kind(problem), reverse=True
@@ -269,6 +263,22 @@ def _plan(call: Call) -> EstimatorPlan:
     wrap = None
     if not isinstance(fused, str) and _host.is_cpu_array(call.rewards):
         wrap = _host.wrapper(call.rewards, problem.out_dtype)
+
+    def array(field: int) -> Array:
+        (name, role, x), steps = given[field], operands[field]
+        wanted = dtype if role == "data" else None
+        if role == "weight":
+            has = _arrays.dtype_name(x)
+            wanted = has if has in ("float32", "float64") else "float32"
+        cast = wanted if wanted is not None and _arrays.needs_cast(x, wanted) else None
+        view, copy = whole.fold(steps.shape), None
+        full = tuple(1 if i == axis and steps.shape[i] == 1 else n for i, n in enumerate(shape))
+        if layout(full, axis, [steps]).loops:
+            view = whole.fold(full)
+            copy = full if name != "last_values" else (*shape[:axis], *shape[axis + 1 :])
+        viewed = wrap is not None and type(_host.seen(x)) is np.ndarray
+        return Array(field, view, viewed and cast is None and copy is None, cast, copy)
+
     return EstimatorPlan(
         estimator=call.estimator,
         backend=chosen.backend,
@@ -284,10 +294,7 @@ def _plan(call: Call) -> EstimatorPlan:
         ),
         options=tuple(i for i, (_, role, _) in enumerate(given) if role == "option"),
         blank=EMPTY if call.own is None else [None] * len(given),
-        out_copies=any(
-            layout(shape, axis, [operand(x, len(shape))]).loops
-            for x in ([] if call.out is None else outs(call).values())
-        ),
+        out_copies=out_copies,
         wrap=wrap,
     )
 

@@ -94,8 +94,18 @@ class Steps(NamedTuple):
     operands: dict[str, Any]
 
     def __getattr__(self, name: str) -> Any:
-        """An operand, or None."""
-        return self.operands.get(name)
+        """An operand that the job has."""
+        return self.operands[name]
+
+    @property
+    def terminated(self) -> Any:
+        """Where episodes end, or None."""
+        return self.operands.get("terminated")
+
+    @property
+    def mask(self) -> Any:
+        """Which steps are valid, or None."""
+        return self.operands.get("mask")
 
     @property
     def xp(self) -> Any:
