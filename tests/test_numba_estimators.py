@@ -406,7 +406,7 @@ def test_nothing_is_streamed_beside_the_results(
     blocks = [_host.empty((1024, pitch), "float32")[0] for _ in range(2)]  # from a page's start on
     for block in blocks:
         block[...] = 7
-    out = tuple(block[1 : 1 + time, first : first + inner] for block in blocks)
+    out: Any = tuple(block[1 : 1 + time, first : first + inner] for block in blocks)
     linscan.gae(*x, gamma=GAMMA, lam=LAM, axis=0, backend="numba", out=out)
     expected = linscan.gae(*x, gamma=GAMMA, lam=LAM, axis=0, backend="numba")
     for block, result, y in zip(blocks, out, expected, strict=True):

@@ -61,7 +61,8 @@ def test_what_is_refused_is_refused_after_its_like_too(function: Any, good: Any,
 def test_words_of_other_types_mean_what_they_say() -> None:
     mask = np.array([True, False, True, True, False])
     options: dict[str, Any] = {"gamma": 1.0, "lam": 1.0, "mask": mask, "backend": "numpy"}
-    for word in (np.str_, Word):
+    words: list[Any] = [np.str_, Word]
+    for word in words:
         for masked in ("zero", "carry", "zero"):
             found = linscan.gae(X, X, masked=word(masked), **options).advantages
             np.testing.assert_array_equal(found, linscan.gae(X, X, masked=masked, **options)[0])
@@ -70,8 +71,8 @@ def test_words_of_other_types_mean_what_they_say() -> None:
             assert x.dtype == dtype
     out = np.empty_like(X), np.empty_like(X)
     terminated = X < 0
-    missing = {"terminated": terminated, "truncated": terminated, "out": out}
-    linscan.gae(X, X, **options, **missing, on_missing_bootstrap=np.str_("zero"))
+    missing: dict[str, Any] = {"on_missing_bootstrap": np.str_("zero")}
+    linscan.gae(X, X, **options, **missing, terminated=terminated, truncated=terminated, out=out)
     np.testing.assert_array_equal(out[0], linscan.gae(X, X, **options)[0])
 
 
