@@ -47,7 +47,8 @@ class ScanCall(NamedTuple):
         if reset is not None:
             reset = _arrays.array_like("reset", reset, b)
         if out is not None:
-            out = b if out is self.b else _arrays.target("out", out)
+            target = _arrays.target("out", out)
+            out = b if out is self.b else target
         return ScanCall(
             a,
             b,

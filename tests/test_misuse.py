@@ -247,6 +247,12 @@ def read_only(shape: tuple[int, ...]) -> Any:
         r"^all arrays must be of one library .* out is a ",
     ),
     (
+        "out is the list b",
+        lambda xp: scan(xp, b=(x := [1.0, 2.0]), out=x),
+        TypeError,
+        r"^out must be an array, not list",
+    ),
+    (
         "out is a list",
         lambda xp: scan(xp, out=[[0.0] * 3] * 2),
         TypeError,
