@@ -338,7 +338,7 @@ def _plan(call: ScanCall, seen: tuple[Any, ...]) -> ScanPlan:
     backend = _dispatch.resolve(call.backend)
     chosen = _dispatch.choose(backend, arrays, lambda candidate: candidate.supports(problem))
     wrap = None
-    if is_torch(b) and is_cpu_array(b) and all(type(x) is np.ndarray for x in seen):
+    if is_torch(b) and all(type(x) is np.ndarray for x in seen):
         wrap = _host.wrapper(b, dtype) if chosen.backend.owns(_host.seen(b)) else None
 
     def view(name: str) -> tuple[int, int, int]:

@@ -300,8 +300,10 @@ def _check_own(call: Call) -> None:
         call.estimator.check(call)
 
 
-def problem_of(call: Call, axis: int, block: tuple[int, int, int], dtype: str) -> EstimatorProblem:
-    """A call in plain terms, without its operands."""
+def problem_of(
+    call: Call, axis: int, block: tuple[int, int, int], dtype: str, *, fresh: bool
+) -> EstimatorProblem:
+    """A call in plain terms, without its operands; ``fresh``: into memory that nobody has used."""
     rank = call.rewards.ndim
 
     def kind(x: Any) -> Kind | None:
@@ -333,6 +335,7 @@ def problem_of(call: Call, axis: int, block: tuple[int, int, int], dtype: str) -
         truncation=truncation,
         mask=call.mask is not None,
         masked=call.masked,
+        fresh=fresh,
         chunk_size=call.chunk_size,
         own=tuple([x if own.role == "option" else kind(x) for own, x in own]),
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -237,19 +236,18 @@ def _plan(call: Call) -> EstimatorPlan:
     }
     whole = Layout(shape, axis, ())
 
+    if call.out is not None:
+        for label, x in outs(call).items():
+            check_out(label, x, shape, call.out_dtype or dtype)
     out_copies = any(
         layout(shape, axis, [operand(x, len(shape))]).loops
         for x in ([] if call.out is None else outs(call).values())
     )
-    fresh = call.out is None or out_copies
-    problem = replace(problem_of(call, axis, whole.block, dtype), fresh=fresh)
+    problem = problem_of(call, axis, whole.block, dtype, fresh=call.out is None or out_copies)
     outer, time, inner = whole.block
     composed = ScanProblem(
         outer, time, inner, ACCUMULATE[dtype], _composed_kind(problem), reverse=True
     )
-    if call.out is not None:
-        for label, x in outs(call).items():
-            check_out(label, x, shape, problem.out_dtype)
     placed = [x for role in ("data", "flag") for _, x in call.operands(role)]
 
     def supports(backend: Backend) -> str | None:

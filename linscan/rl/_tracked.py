@@ -48,7 +48,7 @@ def estimate_tracked(call: Call) -> tuple[Any, ...]:
     axis = check_axis(call.axis, len(shape), "rewards")
     dtype = promoted(call)
     block = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
-    problem = problem_of(call, axis, block, dtype)
+    problem = problem_of(call, axis, block, dtype, fresh=True)
     own = call.with_own(lambda own, x: _operand(own.name, own.role, x, shape, axis, dtype)).own
     operands = [
         _operand(name, role_of(name), getattr(call, name), shape, axis, dtype)
