@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable
+from functools import partial
 from math import prod
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -62,6 +65,81 @@ def view(x: Any) -> Any:
     if x.dtype is torch.bfloat16:
         return x.view(torch.int16).numpy().view(np.uint16)
     return x.numpy()
+
+
+def _in_the_object(x: NDArray[Any]) -> int:
+    """What ``x.ctypes.data`` says, in an eighth of the time: read from NumPy's C structure."""
+    at: int = ctypes.c_size_t.from_address(id(x) + object.__basicsize__).value
+    return at
+
+
+def _by_interface(x: NDArray[Any]) -> int:
+    at: int = x.__array_interface__["data"][0]
+    return at
+
+
+_PROBE = np.empty(1)
+_address: Callable[[NDArray[Any]], int] = _by_interface
+if sys.implementation.name == "cpython" and _in_the_object(_PROBE) == _by_interface(_PROBE):
+    _address = _in_the_object
+
+
+def address_of(kind: type) -> Callable[[Any], int]:
+    """What says where the memory of an array of NumPy's own type, or of a tensor, begins."""
+    return _address if kind is np.ndarray else methodcaller("data_ptr")
+
+
+def has_address(x: Any) -> bool:
+    """Whether its address is all that there is to know of the contents of ``x``.
+
+    It is not of subclasses, of tensors on devices, or of lazily conjugated and negated ones.
+    """
+    if type(x) is np.ndarray:
+        return True
+    torch = sys.modules.get("torch")
+    if torch is None or type(x) is not torch.Tensor:
+        return False
+    return x.is_cpu and not (x.is_conj() or x.is_neg())
+
+
+def strides(x: NDArray[Any]) -> tuple[int, int, int]:
+    """The strides of a three-dimensional array in bytes, 0 where it broadcasts."""
+    outer, time, inner = [0 if n == 1 else s for n, s in zip(x.shape, x.strides, strict=True)]
+    return outer, time, inner
+
+
+def span(x: NDArray[Any]) -> tuple[int, int]:
+    """Where the memory of an array begins and ends, counted from its address."""
+    steps = [s * (n - 1) for n, s in zip(x.shape, x.strides, strict=True)]
+    return sum(s for s in steps if s < 0), sum(s for s in steps if s > 0) + x.itemsize
+
+
+def maker(model: Any, shape: tuple[int, ...], dtype: str, count: int) -> Callable[[], list[Any]]:
+    """What makes ``count`` fresh arrays of ``model``'s library, as :func:`empty` does."""
+    large = prod(shape) * STORAGE[dtype].itemsize * count >= LARGE
+    make: Callable[[], Any]
+    if isinstance(model, np.ndarray):
+        if large:
+            return lambda: empty(shape, dtype, count)
+        make = partial(np.empty, shape, STORAGE[dtype])
+    else:
+        if large:
+            wrap = wrapper(model, dtype)
+            return lambda: list(map(wrap, empty(shape, dtype, count)))
+        torch = sys.modules["torch"]
+        # quicker than torch.empty
+        steps = [prod(shape[i + 1 :]) for i in range(len(shape))]
+        make = partial(
+            torch.empty_strided, shape, steps, dtype=getattr(torch, dtype), device=model.device
+        )
+    return lambda: [make() for _ in range(count)]
+
+
+def is_writeable(out: Any) -> bool:
+    """Whether an array of NumPy's own type, or a tensor, raises no doubt that it may be written."""
+    if type(out) is np.ndarray:
+        return out.flags.writeable
+    return not (out.requires_grad or out.is_inference() or out.is_conj() or out.is_neg())
 
 
 def written(out: Any) -> None:

@@ -13,6 +13,21 @@ Fused = Callable[[EstimatorInputs, Any], None]
 ``out`` has one array per result, to be written.  What lies in CPU memory comes as NumPy arrays,
 whatever its library: see ``linscan._host.view``."""
 
+Strides = tuple[int, int, int]
+"""The bytes from one element of an operand to the next along outer, time and inner; 0 where it
+broadcasts."""
+
+Bind = Callable[..., Callable[..., None]]
+"""``bind(problem, strides, fresh) -> run``, and ``run(addresses, a, in_place)``.
+
+An optional attribute of a backend that owns NumPy arrays: its ``scan`` of operands in CPU memory
+that have those strides, wherever they begin.  Small calls are quicker so: no array is made of a
+tensor.  The operands are the arrays that the problem says are there, of ``a``, ``b``, ``initial``
+and ``reset``, and then the result.  ``fresh``: that is memory which nobody has used yet; the
+problem asks for no final state, and is not empty.
+
+A fused pass may have the like: ``bind(strides) -> run``, and ``run(addresses, gamma, lam)``, for
+the arrays of the :class:`EstimatorInputs` in their order, and then the results."""
 
 Backward = Callable[..., tuple[Any, Any] | None]
 """``backward(problem, a, x, initial, g, reset) -> (lam, grad_a)``, or None: it declines.

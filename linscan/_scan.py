@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from linscan import _arrays, _dispatch, _host, _profile, _tracked
 from linscan._arrays import is_scalar, is_torch
+from linscan._by_address import ByAddress, by_address
 from linscan._call import ScanCall
 from linscan._check import (
     Check,
@@ -24,7 +26,7 @@ from linscan._host import is_cpu_array, written
 from linscan._layout import Layout, in_the_way, kind_of, layout, operand, with_time
 from linscan._packed import pack
 from linscan._problem import Kind, ScanProblem
-from linscan._protocol import Backend, Kernel
+from linscan._protocol import Backend, Bind, Kernel
 from linscan._signature import look
 from linscan._tracked import is_tracked, solve_tracked
 
@@ -159,23 +161,24 @@ class ScanPlan(NamedTuple):
     """Which of a, b, initial, reset and out are arrays."""
     wrap: Callable[[Any], Any] | None
     """Makes a NumPy array one of the caller's, where the backend is given views; else None."""
+    by_address: ByAddress | None
+    """The scan for a call whose arrays are passed as they are; else None."""
 
     def explain(self) -> Kernel:
         """What would run."""
         return self.backend.explain(self.problem)
 
     def run(self, call: ScanCall, arrays: tuple[Any, ...]) -> tuple[Any, Any]:
-        """``(x, final)`` of a call that has the plan's signature.
-
-        ``arrays`` are the call's own, in NumPy where that is possible.
-        """
+        """``(x, final)`` of a call that has the plan's signature; ``arrays`` are its own."""
+        if self.by_address is not None:
+            return self._run_by_address(self.by_address, call, arrays)
         given, problem, whole, wrap = call.out, self.problem, self.layout, self.wrap
         if given is not None:
             check_memory("out", given, call.inputs)
         operands = [call.a, call.b, call.initial, call.reset, given]
         if wrap is not None:
-            for k, x in zip(self.arrays, arrays, strict=True):
-                operands[k] = x
+            for k in self.arrays:
+                operands[k] = _host.view(operands[k])
         a, b, initial, reset, out = operands
         if problem.a == "scalar":
             a = a if is_scalar(a) else a.item()
@@ -216,6 +219,18 @@ class ScanPlan(NamedTuple):
             out[...] = x
         written(given)
         return given, final
+
+    def _run_by_address(
+        self, by_address: ByAddress, call: ScanCall, arrays: tuple[Any, ...]
+    ) -> tuple[Any, Any]:
+        a, out = call.a, call.out
+        if out is None:
+            return by_address(arrays, None, None, a, False)[0], None
+        in_place = out is call.b
+        shared = (0 if is_scalar(a) else 1) if in_place else None
+        check = partial(check_memory, "out", out, call.inputs)
+        by_address(arrays[:-1], (out,), check, a, in_place, in_place_of=shared)
+        return out, None
 
     def _blocks(self, a: Any, b: Any, initial: Any, reset: Any, out: Any) -> tuple[Any, Any]:
         """One backend call per block, into one result."""
@@ -262,7 +277,7 @@ def plan_scan(call: ScanCall) -> tuple[ScanPlan, ScanCall, tuple[Any, ...]]:
     """The plan of a call without packed sequences, made once for each signature.
 
     The call is checked unless one of its signature has been.  It is returned in the plan's terms,
-    and so are its arrays, in NumPy where that is possible.
+    and so are its arrays.
     """
     key, arrays = look("scan", call.backend, call)
     plan = _plans.get(key)
@@ -273,11 +288,11 @@ def plan_scan(call: ScanCall) -> tuple[ScanPlan, ScanCall, tuple[Any, ...]]:
     if plan is None:
         if len(_plans) >= 1024:
             _plans.clear()
-        plan = _plans[key] = _plan(call, arrays)
+        plan = _plans[key] = _plan(call)
     return plan, call, arrays
 
 
-def _plan(call: ScanCall, seen: tuple[Any, ...]) -> ScanPlan:
+def _plan(call: ScanCall) -> ScanPlan:
     a, b, initial, reset, out = call.a, call.b, call.initial, call.reset, call.out
     named = {
         "a": None if is_scalar(a) else a,
@@ -338,8 +353,10 @@ def _plan(call: ScanCall, seen: tuple[Any, ...]) -> ScanPlan:
     backend = _dispatch.resolve(call.backend)
     chosen = _dispatch.choose(backend, arrays, lambda candidate: candidate.supports(problem))
     wrap = None
-    if is_torch(b) and all(type(x) is np.ndarray for x in seen):
-        wrap = _host.wrapper(b, dtype) if chosen.backend.owns(_host.seen(b)) else None
+    if is_torch(b):
+        memory = [_host.seen(x.detach()) for x in arrays]
+        if all(type(x) is np.ndarray and chosen.backend.owns(x) for x in memory):
+            wrap = _host.wrapper(b, dtype)
 
     def view(name: str) -> tuple[int, int, int]:
         if name not in steps:
@@ -347,6 +364,25 @@ def _plan(call: ScanCall, seen: tuple[Any, ...]) -> ScanPlan:
         if name in copies:
             return whole.fold(state if name in states else shape)
         return whole.fold(steps[name].shape)
+
+    casts = any(not is_scalar(x) and _arrays.needs_cast(x, dtype) for x in promoting)
+    bound = None
+    bind: Bind | None = getattr(chosen.backend, "bind", None)
+    if (
+        bind is not None
+        and 0 not in shape
+        and (is_scalar(a) or kind != "scalar")
+        and (reset is None or _arrays.dtype_name(reset) == "bool")
+        and not (casts or copies or whole.loops or call.return_final or call.check == "full")
+    ):
+        operands = {name: (named[name], view(name)) for name in steps if name != "out"}
+        bound = by_address(
+            partial(bind, problem, fresh=out is None),
+            operands,
+            {} if out is None else {"out": out},
+            _host.maker(b, shape, dtype, 1),
+            whole.block,
+        )
 
     return ScanPlan(
         backend=chosen.backend,
@@ -356,10 +392,11 @@ def _plan(call: ScanCall, seen: tuple[Any, ...]) -> ScanPlan:
         axis=axis,
         views=tuple(map(view, named)),
         state_shape=rest,
-        casts=any(not is_scalar(x) and _arrays.needs_cast(x, dtype) for x in promoting),
+        casts=casts,
         copies=frozenset(copies),
         arrays=tuple(
             k for k, x in enumerate((a, b, initial, reset, out)) if not (x is None or is_scalar(x))
         ),
         wrap=wrap,
+        by_address=bound,
     )

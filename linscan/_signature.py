@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from operator import attrgetter, itemgetter
 from types import NoneType
 from typing import Any
 
 import numpy as np
 
-from linscan import _dispatch, _host
-from linscan._arrays import default_float, is_torch
+from linscan import _dispatch
+from linscan._arrays import default_float
 
 
 class Pattern:
@@ -23,6 +24,7 @@ class Pattern:
         arrays = [i for i, _ in kinds if i not in (*by_value, *by_type)]
         self.values = itemgetter(*by_value) if by_value else len
         self.arrays = itemgetter(*arrays, 0, 0)  # two more, for it makes no tuple of just one
+        self.signatures = [_of_type(types[i]) for i in arrays]
         self.all_numpy = all(types[i] is np.ndarray for i in arrays)
 
 
@@ -30,7 +32,7 @@ _patterns: dict[tuple[type, ...], Pattern] = {}
 
 
 def look(name: str, backend: str, arguments: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-    """The signature of a call, and the arrays in it, as NumPy arrays where that takes no copy.
+    """The signature of a call, and the arrays in it.
 
     Two calls of one signature are both refused, or both do the same to whatever the arrays and the
     floats among their arguments are.
@@ -43,28 +45,42 @@ def look(name: str, backend: str, arguments: tuple[Any, ...]) -> tuple[Any, tupl
     arrays = pattern.arrays(arguments)[:-2]
     if pattern.all_numpy:
         return (*key, *map(_of_numpy, arrays)), arrays
-    seen = tuple(map(_host.seen, arrays))
     default = default_float() if "torch" in sys.modules else None
-    return (*key, default, *map(signature, seen)), seen
+    return (
+        *key,
+        default,
+        *[of(x) for of, x in zip(pattern.signatures, arrays, strict=True)],
+    ), arrays
+
+
+def _of_type(kind: type) -> Callable[[Any], Any]:
+    """What makes all about an array but its address and its contents."""
+    if kind is np.ndarray:
+        return _of_numpy
+    torch = sys.modules.get("torch")
+    if torch is not None and issubclass(kind, torch.Tensor):
+        return _of_torch
+    return _of_sequence if issubclass(kind, (tuple, list)) else _of_other
 
 
 _of_numpy = attrgetter("dtype", "shape", "strides")
 
 
-def signature(x: Any) -> Any:
-    """All about one argument but its address and its contents."""
-    kind = type(x)
-    if kind is np.ndarray:
-        return _of_numpy(x)
-    if is_torch(x):
-        try:
-            own = x.dtype, x.shape, x.stride(), x.device, x.requires_grad
-        except RuntimeError:
-            return x.layout
-        return own if x.dtype.is_floating_point else (*own, default_float())
-    if isinstance(x, (tuple, list)):
-        return tuple(map(signature, x)) if all(hasattr(y, "shape") for y in x) else kind
+def _of_torch(x: Any) -> Any:
+    try:
+        return x.dtype, x.shape, x.stride(), x.is_cpu or x.device, x.is_neg(), x.is_conj()
+    except RuntimeError:
+        return x.layout
+
+
+def _of_sequence(x: Any) -> Any:
+    if all(hasattr(y, "shape") for y in x):
+        return tuple([_of_type(type(y))(y) for y in x])
+    return type(x)
+
+
+def _of_other(x: Any) -> Any:
     known = [getattr(x, name, None) for name in ("dtype", "shape", "strides")]
     if any(y is None for y in known):  # not an array that has a plan
-        return kind
-    return kind, str(getattr(x, "device", None)), *known
+        return type(x)
+    return type(x), str(getattr(x, "device", None)), *known

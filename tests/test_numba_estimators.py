@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from linscan._problem import EstimatorInputs, EstimatorProblem, Kind
 
 pytest.importorskip("numba")
 
-from linscan_numba import _streaming
+from linscan_numba import _streaming, _threads
 from linscan_numba._estimators import FUSED
 
 Array = NDArray[Any]
@@ -305,18 +306,18 @@ def test_powers_that_overflow_leave_a_zero_state_alone() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_bits_depend_on_neither_threads_nor_batch_nor_alignment(layout: str) -> None:
-    import numba
-
+def test_bits_depend_on_neither_threads_nor_batch_nor_alignment(
+    layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     case = Case("gae", shaped(layout, 40, 3000, 24), flags="both", masked="zero", rate=0.01)
     problem, inputs = case.build()
     results = run(problem, inputs)
-    threads = numba.get_num_threads()
-    try:
-        numba.set_num_threads(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(_threads, "pays", lambda work: False)
         one = run(problem, inputs)
-    finally:
-        numba.set_num_threads(threads)
+        patch.setattr(_threads, "pays", lambda work: True)
+        patch.setattr(_threads, "run", partial(_threads.run, parts=7))
+        seven = run(problem, inputs)
     alone = run(
         replace(problem, outer=1),
         EstimatorInputs(*(x[7:8] if isinstance(x, np.ndarray) else x for x in inputs)),
@@ -324,7 +325,7 @@ def test_bits_depend_on_neither_threads_nor_batch_nor_alignment(layout: str) -> 
     shifted = run(
         problem, EstimatorInputs(*(misaligned(x) if x is not None else x for x in inputs))
     )
-    for x, *others, single in zip(results, one, shifted, alone, strict=True):
+    for x, *others, single in zip(results, one, seven, shifted, alone, strict=True):
         for other in others:
             np.testing.assert_array_equal(x, other)
         np.testing.assert_array_equal(x[7:8], single)

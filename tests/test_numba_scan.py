@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from linscan._problem import Kind, ScanProblem
 
 numba = pytest.importorskip("numba")
 
-from linscan_numba import BACKEND, _streaming  # noqa: E402
+from linscan_numba import BACKEND, _streaming, _threads  # noqa: E402
 
 EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52, "complex64": 2.0**-23, "complex128": 2.0**-52}
 
@@ -109,13 +110,19 @@ REVERSE = pytest.mark.parametrize("reverse", [False, True], ids=["forward", "rev
 
 
 @pytest.fixture
-def two_threads() -> Any:
-    before = numba.get_num_threads()
-    if numba.config.NUMBA_NUM_THREADS < 2:
-        pytest.skip("numba has one thread only")
-    numba.set_num_threads(2)
-    yield
-    numba.set_num_threads(before)
+def divide(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """What has the work of the following scans divided into so many parts."""
+    run = _threads.run
+
+    def into(parts: int) -> None:
+        def divided(kernel: int, plan: Any, work: int, tasks: int = parts) -> None:
+            run(kernel, plan, work, tasks)
+
+        monkeypatch.setattr(_threads, "run", divided)
+        monkeypatch.setattr(_threads, "pays", lambda work: parts > 1)
+        monkeypatch.setattr(numba, "get_num_threads", lambda: parts)
+
+    return into
 
 
 # ------------------------------------------------------------------------------ vectors and tiles
@@ -229,8 +236,10 @@ def test_bits_of_short_rows_do_not_depend_on_their_place() -> None:
     assert same_bits(scan(turned[0], turned[1], reset=turned[2], out=out), whole)
 
 
-@pytest.mark.usefixtures("two_threads")
-def test_short_rows_are_streamed_to_any_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_rows_are_streamed_to_any_address(
+    monkeypatch: pytest.MonkeyPatch, divide: Callable[[int], None]
+) -> None:
+    divide(2)
     monkeypatch.setattr(_streaming, "pays", lambda size: size > 0)
     rows, time = (1 << 12) + 5, 33
     b = np.ones((rows, time, 1), "float32")
@@ -357,33 +366,35 @@ def test_overflow_in_place_is_done_again_from_the_input() -> None:
     ("dtype", "reverse"),
     [("float32", False), ("float32", True), ("float64", True), ("complex64", False)],
 )
-@pytest.mark.usefixtures("two_threads")
 def test_bits_do_not_depend_on_threads(
-    shape: tuple[int, int, int], dtype: str, reverse: bool
+    shape: tuple[int, int, int], dtype: str, reverse: bool, divide: Callable[[int], None]
 ) -> None:
     b = normal(shape, dtype)
     slow = np.full(shape, 1, dtype)  # nothing converges: a part is done again whole
     cases = [multipliers(kind, shape, dtype) for kind in KINDS]
     cases += [slow, -1.0, np.zeros(shape, dtype), np.full(shape, 0.99995, dtype)]
     for a in cases:
-        numba.set_num_threads(2)
-        parallel = scan(a, b, reverse=reverse)
-        numba.set_num_threads(1)
-        assert same_bits(parallel, scan(a, b, reverse=reverse))
+        divide(1)
+        whole = scan(a, b, reverse=reverse)
+        for parts in (2, 5):
+            divide(parts)
+            assert same_bits(whole, scan(a, b, reverse=reverse))
 
 
-@pytest.mark.usefixtures("two_threads")
-def test_zeros_of_either_sign_settle_alike() -> None:
+def test_zeros_of_either_sign_settle_alike(divide: Callable[[int], None]) -> None:
     b = np.zeros((1, 100_000, 1), "float32")
     b[0, 0, 0] = -1e-30
     b[0, 1::2, 0] = -0.0
+    divide(2)
     parallel = scan(-0.5, b)
-    numba.set_num_threads(1)
+    divide(1)
     assert same_bits(parallel, scan(-0.5, b))
 
 
-@pytest.mark.usefixtures("two_threads")
-def test_long_rows_are_streamed_to_any_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_rows_are_streamed_to_any_address(
+    monkeypatch: pytest.MonkeyPatch, divide: Callable[[int], None]
+) -> None:
+    divide(2)
     monkeypatch.setattr(_streaming, "pays", lambda size: size > 0)
     n = (1 << 18) + 5
     b = np.ones((1, n, 1), "float32")
@@ -392,7 +403,7 @@ def test_long_rows_are_streamed_to_any_address(monkeypatch: pytest.MonkeyPatch) 
     np.testing.assert_allclose(x[0, [0, 1, 2, 1000, -1], 0], [1, 1.5, 1.75, 2, 2], rtol=1e-6)
     assert (out[:5] == 0).all()
     assert (out[-2:] == 0).all()
-    numba.set_num_threads(1)
+    divide(1)
     assert same_bits(x, scan(0.5, b))
 
 
@@ -500,7 +511,7 @@ def test_kernels_are_found_in_the_cache(tmp_path: Path) -> None:
     for _ in range(2):
         assert run_alone(SCAN_ONES, NUMBA_CACHE_DIR=str(tmp_path)) == "1.0 1.5 1.75 1.875"
         kept = sorted(p.name for p in tmp_path.rglob("*.nbc"))
-        assert len(kept) == 1
+        assert len(kept) == 2  # the kernel, and what calls it
 
 
 def test_every_kernel_has_a_cache_file_of_its_own(tmp_path: Path) -> None:
@@ -509,7 +520,7 @@ def test_every_kernel_has_a_cache_file_of_its_own(tmp_path: Path) -> None:
     printed = run_alone(SCAN_ONES + AND_BACK, NUMBA_CACHE_DIR=str(tmp_path))
     assert printed.splitlines() == ["1.0 1.5 1.75 1.875", "1.875 1.75 1.5 1.0"]
     kept = {suffix: len(list(tmp_path.rglob(f"*.{suffix}"))) for suffix in ("nbi", "nbc")}
-    assert kept == {"nbi": 2, "nbc": 2}
+    assert kept == {"nbi": 3, "nbc": 3}
 
 
 # ---------------------------------------------------------------------------------- torch, halves

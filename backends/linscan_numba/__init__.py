@@ -9,7 +9,7 @@ from typing import Any
 
 from linscan import _host
 from linscan._problem import EstimatorProblem, ScanProblem
-from linscan._protocol import Fused, Kernel
+from linscan._protocol import Fused, Kernel, Strides
 
 
 def _fused(name: str) -> Callable[[EstimatorProblem], Fused | str]:
@@ -68,6 +68,14 @@ class NumbaBackend:
         from linscan_numba import _scan
 
         return _scan.scan(problem, a, b, initial, reset, out)
+
+    def bind(
+        self, problem: ScanProblem, strides: tuple[Strides, ...], fresh: bool
+    ) -> Callable[..., None]:
+        """See :data:`linscan._protocol.Bind`."""
+        from linscan_numba import _scan
+
+        return _scan.bind(problem, strides, fresh)
 
     def backward(
         self, problem: ScanProblem, a: Any, x: Any, initial: Any, g: Any, reset: Any

@@ -9,16 +9,12 @@ whose steps do not lie side by side in memory, are walked one at a time to the s
 
 from __future__ import annotations
 
-import functools
 from typing import Any
-
-import numba
-import numpy as np
-from numba import types
 
 from linscan_numba import _simd as simd
 from linscan_numba._jit import jit
-from linscan_numba._operands import NOWHERE, STREAMED, located, signature
+from linscan_numba._launch import HOW, kernel, peek, share
+from linscan_numba._operands import NOWHERE, STREAMED, located, sizes
 from linscan_numba._plain import plain
 from linscan_numba._time_last import CONSTANT, VECTORS, stream
 
@@ -90,15 +86,10 @@ def _vector_of_rows(
 
 
 @jit()
-def _part(
-    kind: Any, direction: Any, A: Any, E: Any, part: int, parts: int,
-    a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int,
-) -> None:  # fmt: skip
+def _part(kind: Any, direction: Any, A: Any, E: Any, plan: int, part: int, parts: int) -> None:
     """Scan one of ``parts`` parts of the rows."""
-    outer, steps, inner = x.shape
-    a_, b_, initial_, reset_, x_ = located(
-        direction, A, simd.scratch(), a, b, initial, reset, x, how
-    )
+    outer, steps, inner = sizes(plan)
+    a_, b_, initial_, reset_, x_ = located(direction, plan)
     swap = outer > inner
     groups, rows = (inner, outer) if swap else (outer, inner)
     a_, b_, reset_, x_ = (
@@ -118,12 +109,13 @@ def _part(
     row_size = steps * simd.size(E)
     streamed = (
         adjoining and x_[3] == row_size
-        and how & STREAMED != 0 and x_[0] % simd.size(E) == 0
+        and peek(plan, HOW) & STREAMED != 0 and x_[0] % simd.size(E) == 0
     )  # fmt: skip
     staged = simd.scratch()
     back = min(0, (steps - 1) * step)
     units = (rows + n - 1) // n
-    for k in range(groups * units * part // parts, groups * units * (part + 1) // parts):
+    begin, end = share(groups * units, part, parts)
+    for k in range(begin, end):
         group, row = k // units, k % units * n
         if adjoining and row + n <= rows:
             to = _rows_from(x_, group, row, 0)
@@ -149,27 +141,11 @@ def _part(
         simd.fence()
 
 
-def build(
-    constant: bool, direction: simd.Token, A: simd.Token, E: simd.Token, number: bool
-) -> tuple[Any, Any]:
-    """``(serial, threaded)``, as in ``_time_last``."""
+def build(constant: bool, direction: simd.Token, A: simd.Token, E: simd.Token) -> Any:
+    """The kernel; ``constant``: one multiplier per row and no resets."""
     kind = CONSTANT if constant else None
-    arguments = signature(A, E, number)
 
-    @jit(arguments)
-    def serial(a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int) -> None:
-        _part(kind, direction, A, E, 0, 1, a, b, initial, reset, x, how)
+    def run(plan, part, parts):  # type: ignore[no-untyped-def]
+        _part(kind, direction, A, E, plan, part, parts)
 
-    def threads() -> Any:
-        @jit((types.int64, *arguments), parallel=True)
-        def threaded(
-            parts: int, a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int
-        ) -> None:
-            for part in numba.prange(parts):
-                _part(
-                    kind, direction, A, E, np.int64(part), parts, a, b, initial, reset, x, how
-                )  # fmt: skip
-
-        return threaded
-
-    return serial, functools.cache(threads)
+    return kernel(run)

@@ -10,13 +10,12 @@ give them, but every operand is read once.
 
 from __future__ import annotations
 
-import functools
 import math
+from functools import cache
 from typing import Any
 
 import numba
 import numpy as np
-from numba import types
 
 from linscan import _host
 from linscan._problem import ScanProblem
@@ -24,20 +23,13 @@ from linscan_numba import _simd as simd
 from linscan_numba import _threads
 from linscan_numba._abreast import STEPS
 from linscan_numba._jit import jit
-from linscan_numba._operands import (
-    HAS_INITIAL,
-    HAS_RESET,
-    NOWHERE,
-    along,
-    array,
-    line,
-    locate,
-    optional,
-)
+from linscan_numba._launch import FIRST, kernel, plan_with, share
+from linscan_numba._operands import NOWHERE, line, locate, sizes, walk
 from linscan_numba._plain import plain
 from linscan_numba._time_last import VECTORS
 
-NO_RESET = np.zeros((1, 1, 1), np.bool_)
+A, X, INITIAL, G, RESET, LAM, GRAD = range(FIRST, FIRST + 7)
+"""The operands: of the forward scan and its result; the result's gradient; those of b and a."""
 
 
 @jit(inline=True)
@@ -138,19 +130,16 @@ def _tile(
 
 
 @jit()
-def _rows(
-    direction: Any, E: Any, part: int, parts: int,
-    a: Any, x: Any, initial: Any, g: Any, reset: Any, lam: Any, grad: Any, how: int,
-) -> None:  # fmt: skip
+def _rows(direction: Any, E: Any, plan: int, part: int, parts: int) -> None:
     """One of ``parts`` parts of the rows."""
-    outer, steps, _ = lam.shape
-    a_, x_ = along(direction, steps, locate(a)), along(direction, steps, locate(x))
-    g_ = along(direction, steps, locate(g))
-    initial_ = optional(how & HAS_INITIAL != 0, locate(initial))
-    reset_ = optional(how & HAS_RESET != 0, along(direction, steps, locate(reset)))
-    lam_, grad_ = along(direction, steps, locate(lam)), along(direction, steps, locate(grad))
+    outer, steps, _ = sizes(plan)
+    a_, x_ = walk(direction, plan, A), walk(direction, plan, X)
+    g_, reset_ = walk(direction, plan, G), walk(direction, plan, RESET)
+    lam_, grad_ = walk(direction, plan, LAM), walk(direction, plan, GRAD)
+    initial_ = locate(plan, INITIAL)
     length = VECTORS * simd.lanes(E)
-    for r in range(outer * part // parts, outer * (part + 1) // parts):
+    begin, end = share(outer, part, parts)
+    for r in range(begin, end):
         row = r, 0
         state = 0.0
         for t in range(0, steps, length):
@@ -163,32 +152,16 @@ def _rows(
             )  # fmt: skip
 
 
-@functools.cache
-def _kernel(dtype: str, reverse: bool) -> Any:
-    """``(serial, threaded)`` for ``_threads.run``; ``reverse``: the direction of this pass."""
+@cache
+def compiled(dtype: str, reverse: bool) -> Any:
+    """The kernel; ``reverse``: the direction of this pass."""
     E = simd.ELEMENTS[dtype]
     direction = simd.REVERSE if reverse else simd.FORWARD
-    operand = array(E)
-    arguments = (*(operand,) * 4, array("bool"), *(operand,) * 2, types.int64)
 
-    @jit(arguments)
-    def serial(
-        a: Any, x: Any, initial: Any, g: Any, reset: Any, lam: Any, grad: Any, how: int
-    ) -> None:
-        _rows(direction, E, 0, 1, a, x, initial, g, reset, lam, grad, how)
+    def run(plan, part, parts):  # type: ignore[no-untyped-def]
+        _rows(direction, E, plan, part, parts)
 
-    def threads() -> Any:
-        @jit((types.int64, *arguments), parallel=True)
-        def threaded(
-            parts: int, a: Any, x: Any, initial: Any, g: Any, reset: Any, lam: Any, grad: Any,
-            how: int,
-        ) -> None:  # fmt: skip
-            for part in numba.prange(parts):
-                _rows(direction, E, np.int64(part), parts, a, x, initial, g, reset, lam, grad, how)
-
-        return threaded
-
-    return serial, functools.cache(threads)
+    return kernel(run)
 
 
 def _contiguous(x: Any, shape: tuple[int, ...]) -> bool:
@@ -212,17 +185,18 @@ def backward(
         or problem.outer < numba.get_num_threads()
     ):
         return None
-    a_, x_, g_ = _host.view(a), _host.view(x), _host.view(g)
-    if not all(_contiguous(y, shape) for y in (a_, x_, g_)):
+    arrays = {A: _host.view(a), X: _host.view(x), G: _host.view(g)}
+    if not all(_contiguous(y, shape) for y in arrays.values()):
         return None
-    how, before, cuts = 0, x_, NO_RESET
     if initial is not None:
-        how, before = HAS_INITIAL, _host.view(initial)
+        arrays[INITIAL] = _host.view(initial)
     if reset is not None:
-        how, cuts = how | HAS_RESET, _host.view(reset)
+        arrays[RESET] = cuts = _host.view(reset)
         if not _contiguous(cuts, (len(cuts), problem.time, 1)):
             return None
-    lam, grad = _host.empty(shape, problem.dtype, 2)
-    serial, threaded = _kernel(problem.dtype, not problem.reverse)
-    _threads.run(serial, threaded, lam.size, a_, x_, before, g_, cuts, lam, grad, how)
-    return _host.like(lam, g, problem.dtype), _host.like(grad, g, problem.dtype)
+    arrays[LAM], arrays[GRAD] = results = _host.empty(shape, problem.dtype, 2)
+    plan = plan_with(shape, 0, arrays)
+    kernel = compiled(problem.dtype, not problem.reverse)
+    _threads.run(kernel.address, plan, results[0].size)
+    lam, grad = (_host.like(y, g, problem.dtype) for y in results)
+    return lam, grad

@@ -25,32 +25,23 @@ import numpy as np
 
 from linscan_numba import _simd as simd
 from linscan_numba._jit import jit
-from linscan_numba._launch import (
-    ADVANTAGES,
-    CARRIED,
-    CURRENT,
-    ENDED,
-    FINAL_VALUES,
-    GIVEN,
-    HOW,
-    INNER,
-    LAST_VALUES,
-    MASK,
-    NEXT_VALUES,
-    RETURNS,
-    REWARDS,
-    STREAMED,
-    TIME,
-    TRUNCATED,
-    VALUES,
-    WEIGHTS,
-    WIDTH,
-    kernel,
-    line,
-    peek,
-    step,
-)
+from linscan_numba._launch import FIRST, HOW, INNER, OUTER, TIME, kernel, line, peek, share, step
 from linscan_numba._simd import FLOAT64, FORWARD, REVERSE, SCRATCH, Token
+
+REWARDS, VALUES, NEXT_VALUES, LAST_VALUES, FINAL_VALUES = range(FIRST, FIRST + 5)
+"""The operands.  ``FINAL_VALUES`` follow a truncated step."""
+FLAGS = ENDED, TRUNCATED, MASK = range(FIRST + 5, FIRST + 8)
+"""The bools."""
+RESULTS = ADVANTAGES, RETURNS = range(FIRST + 8, FIRST + 10)
+WEIGHTS = FIRST + 10
+"""Along time: of the next value where the trace goes on and where it ends; of the next state."""
+
+GIVEN, CARRIED, CURRENT, STREAMED = 1, 2, 4, 8
+"""What a call has, added up: next values; results at masked steps, which are the state passing by;
+truncated steps that are followed by their own value; results that are written past the caches."""
+
+NARROWEST = 16
+"""The vectors of a block of columns at least: it costs something per step, however narrow it is."""
 
 PRESENT = Token("present")
 
@@ -211,8 +202,9 @@ def whole_line(
 def lines(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
     """The kernel for operands of any strides."""
 
-    def run(plan, begin, end):
+    def run(plan, part, parts):
         inner = peek(plan, INNER)
+        begin, end = share(peek(plan, OUTER) * inner, part, parts)
         for k in range(begin, end):
             whole_line(token, advantages, flags, mask, plan, k // inner, k % inner)
 
@@ -235,7 +227,8 @@ def row_weights(token: Token, plan: int, row: int) -> Any:
 def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
     """The kernel for one column, where the steps of a row lie side by side."""
 
-    def run(plan, begin, end):
+    def run(plan, part, parts):
+        begin, end = share(peek(plan, OUTER), part, parts)
         time, how = peek(plan, TIME), peek(plan, HOW)
         given, carried, streamed = how & GIVEN != 0, how & CARRIED != 0, how & STREAMED != 0
         size, n = simd.size(token), simd.lanes(token)
@@ -477,7 +470,8 @@ def short_rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
     Every element is what :func:`serial` makes of it.  Results are never streamed.
     """
 
-    def run(plan, begin, end):
+    def run(plan, part, parts):
+        begin, end = share(peek(plan, OUTER), part, parts)
         time, n, size = peek(plan, TIME), simd.lanes(token), simd.size(token)
         weights_vary = peek(plan, 4 * WEIGHTS + 1) != 0
         zero, never = simd.zeros(token), simd.never(token)
@@ -525,13 +519,16 @@ def columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
     the same columns of the step before are already on their way there.
     """
 
-    def run(plan, begin, end):
-        time, inner, width = peek(plan, TIME), peek(plan, INNER), peek(plan, WIDTH)
+    def run(plan, part, parts):
+        outer, time, inner = peek(plan, OUTER), peek(plan, TIME), peek(plan, INNER)
         how = peek(plan, HOW)
         given, carried, current = how & GIVEN != 0, how & CARRIED != 0, how & CURRENT != 0
         streamed = how & STREAMED != 0
         size, n = simd.size(token), simd.lanes(token)
+        own = inner if outer >= parts else (inner + parts - 1) // parts
+        width = min(max(NARROWEST, (own + n - 1) // n) * n, SCRATCH // size)
         blocks = (inner + width - 1) // width
+        begin, end = share(outer * blocks, part, parts)
         states, nearest = simd.scratch(), simd.scratch()
         ons, offs, keeps = simd.scratch(), simd.scratch(), simd.scratch()
         endings, cuttings, stops = simd.scratch(), simd.scratch(), simd.scratch()

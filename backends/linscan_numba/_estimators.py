@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from linscan import _host
 from linscan._problem import EstimatorInputs, EstimatorProblem
-from linscan._protocol import Fused, Kernel
+from linscan._protocol import Fused, Kernel, Strides
 from linscan_numba import _simd, _streaming, _threads
-from linscan_numba._estimator_kernels import PRESENT, columns, lines, rows, short_rows
-from linscan_numba._launch import (
+from linscan_numba._estimator_kernels import (
     ADVANTAGES,
     CARRIED,
-    COLUMNS,
     CURRENT,
     ENDED,
     FINAL_VALUES,
+    FLAGS,
     GIVEN,
     LAST_VALUES,
-    LINES,
     MASK,
     NEXT_VALUES,
+    PRESENT,
+    RESULTS,
     RETURNS,
     REWARDS,
-    ROWS,
     STREAMED,
     TRUNCATED,
     VALUES,
     WEIGHTS,
-    entries,
+    columns,
+    lines,
+    rows,
+    short_rows,
 )
+from linscan_numba._launch import FIRST, HOW, INNER, TIME, plan_of
 
 Array = NDArray[Any]
 SHORT = 64
@@ -52,7 +56,7 @@ FINAL = {"values": "truncation_values", "current_value": "values", None: "next_v
 
 
 def prepare(problem: EstimatorProblem) -> Fused | str:
-    """A function that runs the problem, or why there is none."""
+    """What runs the problem, or why there is nothing."""
     p = problem
     if p.dtype not in ("float32", "float64") or p.out_dtype != p.dtype:
         return f"no compiled estimator from {p.dtype} to {p.out_dtype}"
@@ -60,49 +64,95 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
         return "no compiled estimator with a second lambda"
     if not {p.gamma, p.lam} <= {"scalar", "row", None}:
         return "no compiled estimator with gamma or lam that changes from step to step"
+    return Pass(p)
 
-    subtracts = p.estimator == "gae"
-    flags = p.terminated or p.truncated or p.mask
-    has = (subtracts, flags, p.mask)
-    axis = ROWS if p.inner == 1 else COLUMNS
-    serial, threaded = entries(p.dtype)
-    best = compiled(best_of(p), p.dtype, *has).address
-    work = p.outer * p.time * p.inner
-    weights = Weights(p)
-    how = GIVEN * p.next_values + CARRIED * (p.masked == "carry")
-    how += CURRENT * (p.truncation == "current_value")
-    size = (1 + subtracts) * work * np.dtype(p.dtype).itemsize
-    how += STREAMED * (not p.fresh and _streaming.pays(size))
-    given = {
-        REWARDS: "rewards",
-        VALUES: "values" if p.values else None,
-        NEXT_VALUES: "next_values" if p.next_values else None,
-        LAST_VALUES: "last_values" if p.last_values else None,
-        FINAL_VALUES: FINAL[p.truncation] if p.truncated else None,
-        ENDED: "terminated" if p.terminated else None,
-        TRUNCATED: "truncated" if p.truncated else None,
-        MASK: "mask" if p.mask else None,
-    }
-    fields = [(k, EstimatorInputs._fields.index(name)) for k, name in given.items() if name]
-    adjoining = [k for k, _ in fields if k != LAST_VALUES or axis == COLUMNS]
-    adjoining += [RETURNS, ADVANTAGES] if subtracts else [RETURNS]
-    fits = sum(1 << k for k in adjoining)
-    nothing = [absent("bool" if k in (ENDED, TRUNCATED, MASK) else p.dtype) for k in range(WEIGHTS)]
 
-    def run(inputs: EstimatorInputs, out: Sequence[Any]) -> None:
-        if not work:
-            return
-        operands = nothing.copy()
-        for k, field in fields:
-            operands[k] = inputs[field]
-        operands[RETURNS] = out[-1]
-        operands[ADVANTAGES] = out[0]
-        rest = *operands, weights(inputs.gamma, inputs.lam), how
-        if not _threads.run(serial, threaded, work, best, axis, fits, *rest):
-            general = compiled(lines, p.dtype, *has).address
-            _threads.run(serial, threaded, work, general, LINES, 0, *rest)
+class Pass:
+    """One pass over the operands of a problem; see :data:`linscan._protocol.Fused`."""
 
-    return run
+    def __init__(self, problem: EstimatorProblem) -> None:
+        p = self._problem = problem
+        subtracts = p.estimator == "gae"
+        self._has = subtracts, p.terminated or p.truncated or p.mask, p.mask
+        self._weights = Weights(p)
+        there = {
+            "rewards": True,
+            "values": p.values,
+            "next_values": p.next_values,
+            "last_values": p.last_values,
+            "terminated": p.terminated,
+            "truncated": p.truncated,
+            "truncation_values": p.truncation == "values",
+            "mask": p.mask,
+        }
+        self._inputs = [name for name, is_there in there.items() if is_there]
+        names = [*self._inputs, *(["advantages", "returns"] if subtracts else ["returns"])]
+        operands = {
+            REWARDS: "rewards",
+            VALUES: "values",
+            NEXT_VALUES: "next_values",
+            LAST_VALUES: "last_values",
+            FINAL_VALUES: FINAL[p.truncation] if p.truncated else None,
+            ENDED: "terminated",
+            TRUNCATED: "truncated",
+            MASK: "mask",
+            ADVANTAGES: "advantages",
+            RETURNS: "returns",
+        }
+        self._operands = {k: names.index(name) for k, name in operands.items() if name in names}
+        self._absent = {
+            k: absent("bool" if k in FLAGS else p.dtype)
+            for k in range(FIRST, WEIGHTS)
+            if k not in self._operands
+        }
+        self.bind = lru_cache(8)(self._bind)
+
+    def __call__(self, inputs: EstimatorInputs, out: Sequence[Array]) -> None:
+        arrays = [*(getattr(inputs, name) for name in self._inputs), *out]
+        if out[0].size:
+            run = self.bind(tuple(map(_host.strides, arrays)))
+            run([x.ctypes.data for x in arrays], inputs.gamma, inputs.lam)
+
+    def _bind(self, strides: Sequence[Strides]) -> Callable[[Sequence[int], Any, Any], None]:
+        """As :data:`linscan._protocol.Bind` says."""
+        p, weights, operands = self._problem, self._weights, self._operands
+        size, work = np.dtype(p.dtype).itemsize, p.outer * p.time * p.inner
+        steps = {k: strides[i] for k, i in operands.items()}
+        results = [k for k in operands if k in RESULTS]
+
+        axis = TIME if p.inner == 1 else INNER
+        adjoining = [k for k in operands if k != LAST_VALUES or axis == INNER]
+        fits = work == p.outer or all(
+            steps[k][axis] == (1 if k in FLAGS else size) for k in adjoining
+        )
+        kernel = compiled(best_of(p) if fits else lines, p.dtype, *self._has).address
+
+        how = GIVEN * p.next_values + CARRIED * (p.masked == "carry")
+        how += CURRENT * (p.truncation == "current_value")
+        streams = (
+            not p.fresh
+            and _streaming.pays(len(results) * work * size)
+            # whole vectors are streamed, to where they are aligned
+            and (axis == TIME or p.inner % _simd.WIDTH[p.dtype] == 0)
+            and all(step % 64 == 0 for k in results for step in steps[k][:axis])
+        )
+        plan = plan_of((p.outer, p.time, p.inner), how, {**steps, WEIGHTS: (0, 8, 0)})
+        for k, nothing in self._absent.items():
+            plan[4 * k] = nothing.ctypes.data
+        places = [(4 * k, i) for k, i in operands.items()]
+
+        def run(addresses: Sequence[int], gamma: Any, lam: Any) -> None:
+            call = plan.copy()
+            for k, i in places:
+                call[k] = addresses[i]
+            own, call[4 * WEIGHTS] = weights(gamma, lam)
+            if not weights.constant:
+                call[4 * WEIGHTS + 1 : 4 * WEIGHTS + 4] = _host.strides(own)
+            if streams and not any(call[4 * k] % 64 for k in results):
+                call[HOW] += STREAMED
+            _threads.run(kernel, call, work)
+
+        return run
 
 
 def explain(problem: EstimatorProblem) -> Kernel:
@@ -116,22 +166,25 @@ def explain(problem: EstimatorProblem) -> Kernel:
 
 
 class Weights:
-    """The weights of a problem, as an array whose time axis they are; the last ones are kept."""
+    """The weights of a problem, and their address: an array whose time axis they are.
+
+    The last ones are kept.
+    """
 
     def __init__(self, problem: EstimatorProblem) -> None:
         self._of = WEIGHTS_OF[problem.estimator]
-        self._constant = problem.gamma == "scalar" and problem.lam in ("scalar", None)
-        self._last: tuple[Any, Any, Array] = (None, None, np.empty(0))
+        self.constant = problem.gamma == "scalar" and problem.lam in ("scalar", None)
+        self._last: tuple[Any, Any, tuple[Array, int]] = (None, None, (np.empty(0), 0))
 
-    def __call__(self, gamma: Any, lam: Any) -> Array:
-        if not self._constant:
-            gamma, lam = (np.asarray(x, np.float64) for x in (gamma, 0.0 if lam is None else lam))
-            return np.concatenate(np.broadcast_arrays(*self._of(gamma, lam)), axis=1)
+    def __call__(self, gamma: Any, lam: Any) -> tuple[Array, int]:
         last = self._last
-        if last[0] != gamma or last[1] != lam:
-            last = gamma, lam, np.array(self._of(gamma, lam), np.float64).reshape(1, 3, 1)
-            self._last = last
-        return last[2]
+        if self.constant and last[0] == gamma and last[1] == lam:
+            return last[2]
+        gammas, lams = (np.asarray(x, np.float64) for x in (gamma, 0.0 if lam is None else lam))
+        parts = [x.reshape(x.shape or (1, 1, 1)) for x in self._of(gammas, lams)]
+        weights = np.concatenate(np.broadcast_arrays(*parts), axis=1)
+        self._last = gamma, lam, (weights, weights.ctypes.data)
+        return self._last[2]
 
 
 def best_of(p: EstimatorProblem) -> Callable[..., Any]:

@@ -1,81 +1,63 @@
-"""How the estimators' kernels are called: with a plan, a table of addresses and strides in memory.
+"""How kernels are called: with a plan, a table in memory of numbers, addresses and strides.
 
-An entry takes arrays, writes the plan, and calls a kernel by address, whole or in parts.  There is
-one entry per dtype, whichever kernel it calls, so that arrays and threads are compiled for once.
+Every kernel is ``kernel(plan, part, parts)``, and does one of ``parts`` parts of a call's work.  So
+compiled code knows nothing of arrays, and what is known before a call is written before it: all but
+the addresses.
 """
 
 # mypy: disallow-untyped-calls=False
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Mapping
 from typing import Any
 
 import numba
+import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
+from numpy.typing import NDArray
 
-from linscan_numba import _simd as simd
+from linscan import _host
+from linscan._protocol import Strides
 from linscan_numba._jit import jit, name_for_cache
-from linscan_numba._operands import array
 from linscan_numba._simd import _I64, _emits, _Emitter
 
-REWARDS, VALUES, NEXT_VALUES, LAST_VALUES, FINAL_VALUES, RETURNS, ADVANTAGES = range(7)
-"""The operands of the problem's dtype, by their rows in the plan.  ``FINAL_VALUES`` follow a
-truncated step."""
-ENDED, TRUNCATED, MASK = range(7, 10)
-"""The bools."""
-WEIGHTS = 10
-"""Along time: of the next value where the trace goes on and where it ends; of the next state."""
-TIME, INNER, WIDTH, HOW = range(44, 48)
-"""Numbers, after the operands.  ``WIDTH``: the columns of a block, which are one unit of work."""
+OUTER, TIME, INNER, HOW = range(4)
+"""The first numbers of a plan: the sizes of the result; what else a call has, as its kernel says.
+Four more are the kernel's own."""
+FIRST = 2
+"""The first operand: operand k has four numbers from 4 * k on, its address and its strides, which
+are 0 where it broadcasts.  The address of one that is not there may be 0."""
+SIZE = 64
+"""The numbers in a plan."""
 
-GIVEN, CARRIED, CURRENT, STREAMED = 1, 2, 4, 8
-"""What a call has, added up in ``HOW``: next values; results at masked steps, which are the state
-passing by; truncated steps that are followed by their own value; results that are written past the
-caches."""
 
-LINES, ROWS, COLUMNS = 0, 2, 3
-"""What a kernel takes: any strides; adjoining steps; adjoining columns.  The last two are the
-places of that stride in the plan."""
+def plan_of(
+    shape: tuple[int, int, int], how: int, strides: Mapping[int, Strides]
+) -> NDArray[np.int64]:
+    """The plan of a problem, without addresses."""
+    plan = np.zeros(SIZE, np.int64)
+    plan[: HOW + 1] = *shape, how
+    for operand, own in strides.items():
+        plan[4 * operand + 1 : 4 * operand + 4] = own
+    return plan
 
-NARROWEST = 16
-"""The vectors of a block of columns at least: it costs something per step, however narrow it is."""
+
+def plan_with(
+    shape: tuple[int, int, int], how: int, arrays: Mapping[int, NDArray[Any]]
+) -> NDArray[np.int64]:
+    """The plan of a call with those operands, which must outlive it."""
+    plan = plan_of(shape, how, {k: _host.strides(x) for k, x in arrays.items()})
+    for k, x in arrays.items():
+        plan[4 * k] = x.ctypes.data
+    return plan
 
 
 @_emits(lambda plan, k: (types.int64, types.int64, types.int64))
 def peek(emit: _Emitter, plan: Any, k: Any) -> Any:
     """Number ``k`` of a plan."""
     return emit.builder.load(emit.builder.gep(emit.pointer(plan, _I64), [k]))
-
-
-@_emits(lambda plan, k, x: (types.none, types.int64, types.int64, types.int64))
-def poke(emit: _Emitter, plan: Any, k: Any, x: Any) -> Any:
-    """Set number ``k`` of a plan."""
-    emit.builder.store(x, emit.builder.gep(emit.pointer(plan, _I64), [k]))
-    return emit.context.get_dummy_value()
-
-
-@_emits(lambda plan, operand, x: (types.none, types.int64, types.int64, x))
-def place(emit: _Emitter, plan: Any, operand: Any, x: Any) -> Any:
-    """Write the address of an array, and its strides, 0 where it broadcasts."""
-    builder = emit.builder
-    arrays = emit.context.make_array(emit.types[2])(emit.context, builder, x)
-    strides = zip(
-        cgutils.unpack_tuple(builder, arrays.shape),
-        cgutils.unpack_tuple(builder, arrays.strides),
-        strict=True,
-    )
-    one, zero = ir.Constant(_I64, 1), ir.Constant(_I64, 0)
-    entry = [builder.ptrtoint(arrays.data, _I64)]
-    entry += [builder.select(builder.icmp_signed("==", n, one), zero, s) for n, s in strides]
-    first = builder.mul(operand, ir.Constant(_I64, 4))
-    for k, number in enumerate(entry):
-        at = builder.add(first, ir.Constant(_I64, k))
-        builder.store(number, builder.gep(emit.pointer(plan, _I64), [at]))
-    return emit.context.get_dummy_value()
 
 
 @_emits(lambda plan, operand, row, column: (types.int64, *(types.int64,) * 4))
@@ -98,16 +80,16 @@ def step(emit: _Emitter, plan: Any, operand: Any) -> Any:
     return emit.builder.load(emit.builder.gep(emit.pointer(plan, _I64), [k]))
 
 
-@_emits(lambda kernel, plan, begin, end: (types.none, *(types.int64,) * 4))
-def invoke(emit: _Emitter, kernel: Any, plan: Any, begin: Any, end: Any) -> Any:
+@_emits(lambda kernel, plan, part, parts: (types.none, *(types.int64,) * 4))
+def invoke(emit: _Emitter, kernel: Any, plan: Any, part: Any, parts: Any) -> Any:
     """Call a kernel by its address."""
     signature = ir.FunctionType(ir.VoidType(), [_I64] * 3)
-    emit.builder.call(emit.pointer(kernel, signature), [plan, begin, end])
+    emit.builder.call(emit.pointer(kernel, signature), [plan, part, parts])
     return emit.context.get_dummy_value()
 
 
 def kernel(function: Any) -> Any:
-    """``function(plan, begin, end)``, which does some of a problem's units of work, compiled."""
+    """``function(plan, part, parts)`` compiled: its ``address`` is what :func:`invoke` takes."""
     signature = types.void(types.int64, types.int64, types.int64)
     name_for_cache(function, signature)
     try:
@@ -119,90 +101,6 @@ def kernel(function: Any) -> Any:
 
 
 @jit(inline=True)
-def write(
-    token: simd.Token,
-    plan: int,
-    parts: int,
-    axis: int,
-    fits: int,
-    values: Any,
-    flags: Any,
-    weights: Any,
-    how: int,
-) -> Any:
-    """Write the plan of a call; the units of work, or -1 if the kernel does not take the strides.
-
-    Bit k of ``fits`` is set for each operand k that must have the stride.
-    """
-    size, lanes = simd.size(token), simd.lanes(token)
-    outer, time, inner = values[RETURNS].shape
-    k = 0
-    for x in values:
-        place(plan, k, x)
-        k += 1
-    for x in flags:
-        place(plan, k, x)
-        k += 1
-    place(plan, WEIGHTS, weights)
-    poke(plan, TIME, time)
-    poke(plan, INNER, inner)
-
-    for k in range(WEIGHTS):
-        if (fits >> k) & 1:
-            if peek(plan, 4 * k + axis) != (size if k < ENDED else 1):
-                return -1
-            if k in (RETURNS, ADVANTAGES):
-                for i in range(axis):
-                    if peek(plan, 4 * k + i) % 64 != 0:
-                        how &= ~STREAMED
-    if axis == COLUMNS and inner % lanes != 0:
-        how &= ~STREAMED  # whole vectors are streamed
-    poke(plan, HOW, how)
-    if axis != COLUMNS:
-        return outer * inner
-    share = inner if outer >= parts else (inner + parts - 1) // parts
-    width = max(NARROWEST, (share + lanes - 1) // lanes) * lanes
-    width = min(width, simd.SCRATCH // size)
-    poke(plan, WIDTH, width)
-    return outer * ((inner + width - 1) // width)
-
-
-@cache
-def entries(dtype: str) -> tuple[Any, Callable[[], Any]]:
-    """``(serial, threaded)`` for :func:`linscan_numba._threads.run`.
-
-    They take the address of a kernel, what strides it needs, and the operands in the order of the
-    plan.  Both return whether the operands had the strides; if not, nothing was done.
-    """
-    token = simd.ELEMENTS[dtype]
-
-    def serial(  # type: ignore[no-untyped-def]
-        kernel, axis, fits, x0, x1, x2, x3, x4, x5, x6, f0, f1, f2, weights, how
-    ):
-        plan, values, flags = simd.scratch(), (x0, x1, x2, x3, x4, x5, x6), (f0, f1, f2)
-        units = write(token, plan, 1, axis, fits, values, flags, weights, how)
-        if units > 0:
-            invoke(kernel, plan, 0, units)
-        return units >= 0
-
-    def threaded(  # type: ignore[no-untyped-def]
-        parts, kernel, axis, fits, x0, x1, x2, x3, x4, x5, x6, f0, f1, f2, weights, how
-    ):
-        plan, values, flags = simd.scratch(), (x0, x1, x2, x3, x4, x5, x6), (f0, f1, f2)
-        units = write(token, plan, parts, axis, fits, values, flags, weights, how)
-        some = max(units, 0)
-        for part in numba.prange(parts):
-            invoke(kernel, plan, some * part // parts, some * (part + 1) // parts)
-        return units >= 0
-
-    arguments = (
-        *(types.int64,) * 3,
-        *(array(token),) * 7,
-        *(array("bool"),) * 3,
-        array(simd.FLOAT64),
-        types.int64,
-    )
-    return (
-        jit(types.boolean(*arguments))(serial),
-        cache(lambda: jit(types.boolean(types.int64, *arguments), parallel=True)(threaded)),
-    )
+def share(n: int, part: int, parts: int) -> tuple[int, int]:
+    """Where a part of ``n`` things begins and ends."""
+    return n * part // parts, n * (part + 1) // parts

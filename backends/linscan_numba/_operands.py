@@ -1,9 +1,4 @@
-"""Arrays as kernels see them: an address, and one stride in bytes per dimension.
-
-Kernels take every operand as a three-dimensional ``(outer, time, inner)`` array of one numba type
-per dtype, which matches arrays of any layout, alignment and writability, so that each kernel is
-compiled once.
-"""
+"""The operands of a scan, as its kernels find them in a plan."""
 
 # mypy: disallow-untyped-calls=False
 
@@ -11,72 +6,39 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from numba import types
-from numba.extending import overload
-
 from linscan_numba import _simd as simd
 from linscan_numba._jit import jit
+from linscan_numba._launch import FIRST, INNER, OUTER, TIME, peek
 
-_NUMBA = {
-    "float16": types.uint16,
-    "bfloat16": types.uint16,
-    "float32": types.float32,
-    "float64": types.float64,
-    "complex64": types.complex64,
-    "complex128": types.complex128,
-    "bool": types.boolean,
-}
-
-
-def array(dtype: simd.Token | str) -> Any:
-    """Numba's type of an operand.  The bits of 16-bit floats travel as uint16."""
-    name = dtype if isinstance(dtype, str) else dtype.name
-    return types.Array(_NUMBA[name], 3, "A", readonly=True, aligned=False)
-
+A, B, INITIAL, RESET, X = range(FIRST, FIRST + 5)
+"""The operands.  A multiplier that is a number is an operand of one element."""
 
 NOWHERE = 0
 """The address of an operand that is not given."""
 
-
-def multiplier(A: Any, a: Any, place: Any) -> Any:
-    """:func:`locate` for a multiplier; if that is a number, it is put at the address ``place``.
-
-    For kernels only: numba takes the overload below.
-    """
-    raise NotImplementedError("compiled code only")
-
-
-@overload(multiplier, strict=False)
-def _multiplier(A: Any, a: Any, place: Any) -> Any:
-    if isinstance(a, types.Array):
-        return lambda A, a, place: locate(a)
-
-    def put(A: Any, a: Any, place: Any) -> Any:
-        simd.store1(A, place, a)
-        return place, 0, 0, 0
-
-    return put
+IN_PLACE, STREAMED = 1, 2
+"""What a call has, added up: ``out`` that is ``b``, streamed results."""
 
 
 @jit(inline=True)
-def locate(x: Any) -> Any:
-    """``(address, outer, time, inner)`` of an operand: dimensions of size 1 have stride 0."""
-    outer, time, inner = x.strides
-    return (
-        np.int64(x.ctypes.data),
-        0 if x.shape[0] == 1 else outer,
-        0 if x.shape[1] == 1 else time,
-        0 if x.shape[2] == 1 else inner,
-    )
+def sizes(plan: int) -> Any:
+    """``(outer, time, inner)`` of the result."""
+    return peek(plan, OUTER), peek(plan, TIME), peek(plan, INNER)
 
 
 @jit(inline=True)
-def along(direction: Any, steps: int, x: Any) -> Any:
-    """An operand in the order of a scan: from its first step on, the stride of time signed."""
-    address, outer, time, inner = x
+def locate(plan: int, operand: int) -> Any:
+    """``(address, outer, time, inner)`` of an operand."""
+    k = 4 * operand
+    return peek(plan, k), peek(plan, k + 1), peek(plan, k + 2), peek(plan, k + 3)
+
+
+@jit(inline=True)
+def walk(direction: Any, plan: int, operand: int) -> Any:
+    """:func:`locate` in the order of a scan: from its first step on, the stride of time signed."""
+    address, outer, time, inner = locate(plan, operand)
     if simd.is_reverse(direction):
-        return address + (steps - 1) * time, outer, -time, inner
+        return address + (peek(plan, TIME) - 1) * time, outer, -time, inner
     return address, outer, time, inner
 
 
@@ -88,39 +50,12 @@ def line(x: Any, row: Any, step: int) -> Any:
 
 
 @jit(inline=True)
-def optional(given: bool, x: Any) -> Any:
-    """``x`` if it is given, else an operand at NOWHERE."""
-    return x if given else (NOWHERE, 0, 0, 0)
-
-
-HAS_INITIAL, HAS_RESET, IN_PLACE, STREAMED = 1, 2, 4, 8
-"""What a call has, added up: an initial state, resets, ``out`` that is ``b``, streamed results."""
-
-
-def signature(A: simd.Token, E: simd.Token, number: bool) -> tuple[Any, ...]:
-    """The types of a scan kernel's arguments: ``(a, b, initial, reset, x, how)``.
-
-    ``A`` and ``E`` are the types of the multipliers and of everything else; ``number``: the
-    multiplier is a number, not an array.  What ``how`` says is not given may be anything.
-    """
-    operand = array(E)
-    a = array(A) if not number else simd.working(A)
-    return a, operand, operand, array("bool"), operand, types.int64
-
-
-@jit(inline=True)
-def located(
-    direction: Any, A: Any, place: int, a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int
-) -> Any:
-    """Where the operands of a scan kernel are, in the order of the scan.
-
-    A multiplier that is a number is put at the address ``place``.
-    """
-    steps = x.shape[1]
+def located(direction: Any, plan: int) -> Any:
+    """Where ``a``, ``b``, ``initial``, ``reset`` and the result are, in the order of the scan."""
     return (
-        along(direction, steps, multiplier(A, a, place)),
-        along(direction, steps, locate(b)),
-        optional(how & HAS_INITIAL != 0, locate(initial)),
-        optional(how & HAS_RESET != 0, along(direction, steps, locate(reset))),
-        along(direction, steps, locate(x)),
+        walk(direction, plan, A),
+        walk(direction, plan, B),
+        locate(plan, INITIAL),
+        walk(direction, plan, RESET),
+        walk(direction, plan, X),
     )

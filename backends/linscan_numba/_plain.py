@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
-
-import numba
-import numpy as np
-from numba import types
 
 from linscan_numba import _simd as simd
 from linscan_numba._jit import jit
-from linscan_numba._operands import NOWHERE, line, located, signature
+from linscan_numba._launch import kernel, share
+from linscan_numba._operands import NOWHERE, line, located, sizes
 
 
 @jit()
@@ -41,19 +37,15 @@ lies side by side in memory is read together, whatever the layout."""
 
 
 @jit()
-def _part(
-    direction: Any, A: Any, E: Any, part: int, parts: int,
-    a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int,
-) -> None:  # fmt: skip
+def _part(direction: Any, A: Any, E: Any, plan: int, part: int, parts: int) -> None:
     """Scan one of ``parts`` parts of the columns."""
-    outer, steps, inner = x.shape
-    a_, b_, initial_, reset_, x_ = located(
-        direction, A, simd.scratch(), a, b, initial, reset, x, how
-    )
+    outer, steps, inner = sizes(plan)
+    a_, b_, initial_, reset_, x_ = located(direction, plan)
     fresh = initial_[0] == NOWHERE
     states = simd.scratch()
     groups = (inner + SIDE - 1) // SIDE
-    for k in range(outer * groups * part // parts, outer * groups * (part + 1) // parts):
+    begin, end = share(outer * groups, part, parts)
+    for k in range(begin, end):
         o, left = k // groups, k % groups * SIDE
         for t in range(0, steps, SIDE):
             for i in range(left, min(inner, left + SIDE)):
@@ -71,22 +63,10 @@ def _part(
                 simd.store1(E, place, state)
 
 
-def build(direction: simd.Token, A: simd.Token, E: simd.Token, number: bool) -> tuple[Any, Any]:
-    """``(serial, threaded)``, as in ``_time_last``."""
-    arguments = signature(A, E, number)
+def build(direction: simd.Token, A: simd.Token, E: simd.Token) -> Any:
+    """The kernel."""
 
-    @jit(arguments)
-    def serial(a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int) -> None:
-        _part(direction, A, E, 0, 1, a, b, initial, reset, x, how)
+    def run(plan, part, parts):  # type: ignore[no-untyped-def]
+        _part(direction, A, E, plan, part, parts)
 
-    def threads() -> Any:
-        @jit((types.int64, *arguments), parallel=True)
-        def threaded(
-            parts: int, a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int
-        ) -> None:
-            for part in numba.prange(parts):
-                _part(direction, A, E, np.int64(part), parts, a, b, initial, reset, x, how)
-
-        return threaded
-
-    return serial, functools.cache(threads)
+    return kernel(run)

@@ -3,38 +3,113 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from linscan import _host
-from linscan._problem import ACCUMULATE, ScanProblem
+from linscan._problem import ACCUMULATE, ITEMSIZE, ScanProblem
+from linscan._protocol import Strides
 from linscan_numba import _abreast, _plain, _simd, _streaming, _threads, _time_first, _time_last
-from linscan_numba._operands import HAS_INITIAL, HAS_RESET, IN_PLACE, STREAMED
+from linscan_numba._launch import HOW, plan_of
+from linscan_numba._operands import IN_PLACE, INITIAL, RESET, STREAMED, A, B, X
 
 Array = NDArray[Any]
-Kernel = tuple[Callable[..., None], Callable[[], Callable[..., None]]]
+Run = Callable[[Sequence[int], Any, bool], None]
 
-NO_RESET = np.zeros((1, 1, 1), np.bool_)
+
+def scan(
+    problem: ScanProblem, a: Any, b: Any, initial: Any, reset: Any, out: Any
+) -> tuple[Any, Any]:
+    """As :class:`linscan._protocol.Backend` says."""
+    dtype = problem.dtype
+    x = _host.empty((problem.outer, problem.time, problem.inner), dtype)[0]
+    if out is not None:
+        x = _host.view(out)
+    before = _host.view(initial)
+    if x.size:
+        b_ = _host.view(b)
+        given = None if problem.a == "scalar" else _host.view(a), b_, before, _host.view(reset), x
+        arrays = [y for y in given if y is not None]
+        run = bind(problem, tuple(map(_host.strides, arrays)), out is None)
+        in_place = out is not None and np.may_share_memory(x, b_)
+        run([y.ctypes.data for y in arrays], a, in_place)
+    final = None
+    if problem.final:
+        final = _host.like(_last(problem, x, before), b, dtype)
+    return (_host.like(x, b, dtype) if out is None else out), final
+
+
+@functools.lru_cache(1024)
+def bind(problem: ScanProblem, strides: tuple[Strides, ...], fresh: bool) -> Run:
+    """As :data:`linscan._protocol.Bind` says."""
+    p = problem
+    shape = p.outer, p.time, p.inner
+    work = p.outer * p.time * p.inner
+    size = ITEMSIZE[p.dtype]
+    there = {A: p.a != "scalar", B: True, INITIAL: p.initial, RESET: p.reset, X: True}
+    operands = [k for k, given in there.items() if given]
+    steps = dict(zip(operands, strides, strict=True))
+
+    columns = _adjoining(2, size, shape, steps)
+    swap = not columns and _adjoining(0, size, shape, steps)
+    if swap:  # rows that are columns
+        shape = p.inner, p.time, p.outer
+        steps = {k: (inner, time, outer) for k, (outer, time, inner) in steps.items()}
+    name = method(p, columns or swap)
+    kernel = _kernel(name, p.dtype, p.a == "scalar", p.reverse).address
+    how = STREAMED * (not fresh and _streaming.pays(work * size))
+    plan = plan_of(shape, how, steps)
+    number = Number(p.dtype)
+    start = _threads.run
+    if name.startswith("long") and p.outer * p.inner < 2 * _threads.THREADS:
+        start = functools.partial(_time_last.run, lanes=_simd.WIDTH[p.dtype])
+
+    def run(addresses: Sequence[int], a: Any, in_place: bool) -> None:
+        call = plan.copy()
+        for k, at in zip(operands, addresses, strict=True):
+            call[4 * k] = at
+        if p.a == "scalar":
+            kept = number(a)
+            call[4 * A] = kept.ctypes.data
+        if in_place:
+            call[HOW] += IN_PLACE
+        start(kernel, call, work)
+
+    return run
+
+
+class Number:
+    """A multiplier that is a number, in memory; the last one is kept."""
+
+    def __init__(self, dtype: str) -> None:
+        self._dtype = ACCUMULATE[dtype]
+        self._last: tuple[Any, Array] = (None, np.empty(0))
+
+    def __call__(self, a: Any) -> Array:
+        last, array = self._last
+        if last is not a:
+            with np.errstate(all="ignore"):
+                array = np.array(a, self._dtype)
+            self._last = a, array
+        return array
 
 
 @functools.cache
-def _kernel(method: str, dtype: str, number: bool, reverse: bool) -> Kernel:
-    """``(serial, threaded)`` for ``_threads.run``, compiled at their first use."""
+def _kernel(method: str, dtype: str, number: bool, reverse: bool) -> Any:
     direction = _simd.REVERSE if reverse else _simd.FORWARD
     element = _simd.ELEMENTS[dtype]
     working = _simd.ELEMENTS[ACCUMULATE[dtype]]
     a = working if number else element
     if method == "time-first":
-        return _time_first.build(direction, a, element, working, number)
+        return _time_first.build(direction, a, element, working)
     if method == "plain":
-        return _plain.build(direction, a, element, number)
+        return _plain.build(direction, a, element)
     constant = method.endswith("constant")
-    if method.startswith("short"):
-        return _abreast.build(constant, direction, a, element, number)
-    return _time_last.build(constant, direction, a, element, number)
+    build = _abreast.build if method.startswith("short") else _time_last.build
+    return build(constant, direction, a, element)
 
 
 def method(problem: ScanProblem, columns: bool) -> str:
@@ -53,63 +128,14 @@ def method(problem: ScanProblem, columns: bool) -> str:
     return f"{length}, constant" if constant else f"{length}, full"
 
 
-def _adjoining(axis: int, b: Array, x: Array, *others: Any) -> bool:
-    """Whether neighbours along an axis lie side by side in memory.
-
-    ``others`` may be the same for all of them, or a number.
-    """
-    return bool(
-        x.shape[axis] > 1
-        and b.shape[axis] > 1
-        and x.strides[axis] == b.strides[axis] == x.itemsize
-        and all(
-            np.ndim(y) == 0 or y.shape[axis] == 1 or y.strides[axis] == y.itemsize for y in others
-        )
+def _adjoining(axis: int, size: int, shape: Strides, steps: dict[int, Strides]) -> bool:
+    """Whether neighbours along an axis lie side by side; ``a`` and ``reset`` may broadcast."""
+    return (
+        shape[axis] > 1
+        and steps[B][axis] == steps[X][axis] == size
+        and (A not in steps or steps[A][axis] in (0, size))
+        and (RESET not in steps or steps[RESET][axis] in (0, 1))
     )
-
-
-def scan(
-    problem: ScanProblem, a: Any, b: Any, initial: Any, reset: Any, out: Any
-) -> tuple[Any, Any]:
-    """As :class:`linscan._protocol.Backend` says."""
-    dtype = problem.dtype
-    shape = problem.outer, problem.time, problem.inner
-    number = problem.a == "scalar"
-    b_ = _host.view(b)
-    x = _host.empty(shape, dtype)[0] if out is None else _host.view(out)
-    how = IN_PLACE if out is not None and np.may_share_memory(x, b_) else 0
-    if out is not None and _streaming.pays(x.nbytes):
-        how |= STREAMED
-    before = _host.view(initial)
-    a_: Any = _host.view(a)
-    if number:
-        a_ = complex(a) if dtype.startswith("complex") else float(a)
-    cuts = NO_RESET
-    if problem.reset:
-        how |= HAS_RESET
-        cuts = _host.view(reset)
-    if problem.initial:
-        how |= HAS_INITIAL
-    if x.size:
-        columns = _adjoining(2, b_, x, a_, cuts)
-        rows = not columns and _adjoining(0, b_, x, a_, cuts)
-        kernel = method(problem, columns or rows)
-        serial, threaded = _kernel(kernel, dtype, number, problem.reverse)
-        arrays = [a_, b_, before if problem.initial else b_, cuts, x]
-        if rows:  # they are columns
-            arrays = [y if np.ndim(y) == 0 else y.transpose(2, 1, 0) for y in arrays]
-        if dtype == "float16":
-            arrays = [_bits(y) for y in arrays]
-        _threads.run(serial, threaded, x.size, *arrays, how)
-    final = None
-    if problem.final:
-        final = _host.like(_last(problem, x, before), b, dtype)
-    return (_host.like(x, b, dtype) if out is None else out), final
-
-
-def _bits(x: Any) -> Any:
-    """A float16 array as uint16, the form in which kernels take it."""
-    return x.view(np.uint16) if isinstance(x, np.ndarray) and x.dtype == np.float16 else x
 
 
 def _last(problem: ScanProblem, x: Array, initial: Any) -> Array:

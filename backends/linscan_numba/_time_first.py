@@ -9,16 +9,12 @@ long way off in memory, so they are asked for one step ahead.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
-
-import numba
-import numpy as np
-from numba import types
 
 from linscan_numba import _simd as simd
 from linscan_numba._jit import jit
-from linscan_numba._operands import NOWHERE, STREAMED, located, signature
+from linscan_numba._launch import HOW, kernel, peek, share
+from linscan_numba._operands import NOWHERE, STREAMED, located, sizes
 from linscan_numba._time_last import stream
 
 COLUMNS = 64
@@ -122,25 +118,21 @@ def _narrow(
 
 
 @jit()
-def _columns(
-    direction: Any, A: Any, E: Any, W: Any, part: int, parts: int,
-    a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int,
-) -> None:  # fmt: skip
+def _columns(direction: Any, A: Any, E: Any, W: Any, plan: int, part: int, parts: int) -> None:
     """Scan one of ``parts`` parts of the columns, block after block."""
-    outer, steps, inner = x.shape
-    a_, b_, initial_, reset_, x_ = located(
-        direction, A, simd.scratch(), a, b, initial, reset, x, how
-    )
+    outer, steps, inner = sizes(plan)
+    a_, b_, initial_, reset_, x_ = located(direction, plan)
     streamed = (
         simd.size(E) == simd.size(W)
-        and how & STREAMED != 0
+        and peek(plan, HOW) & STREAMED != 0
         and x_[0] % simd.size(E) == 0 and x_[2] % simd.size(E) == 0 and x_[1] % simd.size(E) == 0
     )  # fmt: skip
     n = simd.lanes(E)
-    share = inner if outer >= parts else (inner + parts - 1) // parts
-    width = min(COLUMNS * n, (share + n - 1) // n * n)
+    own = inner if outer >= parts else (inner + parts - 1) // parts
+    width = min(COLUMNS * n, (own + n - 1) // n * n)
     blocks = (inner + width - 1) // width
-    for k in range(outer * blocks * part // parts, outer * blocks * (part + 1) // parts):
+    begin, end = share(outer * blocks, part, parts)
+    for k in range(begin, end):
         o, j = k // blocks, k % blocks * width
         a_from, b_from, before = (
             _from_column(a_, o, j),
@@ -158,24 +150,10 @@ def _columns(
         simd.fence()
 
 
-def build(
-    direction: simd.Token, A: simd.Token, E: simd.Token, W: simd.Token, number: bool
-) -> tuple[Any, Any]:
-    """``(serial, threaded)``, as in ``_time_last``."""
-    arguments = signature(A, E, number)
+def build(direction: simd.Token, A: simd.Token, E: simd.Token, W: simd.Token) -> Any:
+    """The kernel."""
 
-    @jit(arguments)
-    def serial(a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int) -> None:
-        _columns(direction, A, E, W, 0, 1, a, b, initial, reset, x, how)
+    def run(plan, part, parts):  # type: ignore[no-untyped-def]
+        _columns(direction, A, E, W, plan, part, parts)
 
-    def threads() -> Any:
-        @jit((types.int64, *arguments), parallel=True)
-        def threaded(
-            parts: int, a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int
-        ) -> None:
-            for part in numba.prange(parts):
-                _columns(direction, A, E, W, np.int64(part), parts, a, b, initial, reset, x, how)
-
-        return threaded
-
-    return serial, functools.cache(threads)
+    return kernel(run)

@@ -20,18 +20,20 @@ In every function ``direction``, ``A`` (the type of the multipliers), ``E`` (of 
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
 import numba
 import numpy as np
-from numba import types
+from numpy.typing import NDArray
 
 from linscan_numba import _simd as simd
+from linscan_numba import _threads
 from linscan_numba._jit import jit
-from linscan_numba._operands import IN_PLACE, NOWHERE, STREAMED, line, located, signature
+from linscan_numba._launch import HOW, kernel, peek, share
+from linscan_numba._operands import IN_PLACE, NOWHERE, STREAMED, line, located, sizes
 from linscan_numba._plain import plain
+from linscan_numba._simd import FLOAT64
 
 CONSTANT = simd.Token("constant")
 """The kind of a scan with one multiplier per row and no resets.  For all others it is None."""
@@ -174,17 +176,15 @@ def _tile(
 ROWS, PARTS, SETTLING = range(3)
 """The phases of a scan: whole rows; or parts of rows, then what has to be redone of them."""
 
+PHASE, DIVISIONS, STATES = range(HOW + 1, HOW + 4)
+"""Numbers in the plan: the phase; if rows are divided, the parts of each, and the address of the
+states after every tile of every row."""
+
 
 @jit(inline=True)
 def _tiles(E: Any, steps: int) -> Any:
     length = VECTORS * simd.lanes(E)
     return (steps + length - 1) // length
-
-
-@jit(inline=True)
-def _bounds(part: int, parts: int, n: int) -> Any:
-    """Where a part of ``n`` things begins and ends."""
-    return n * part // parts, n * (part + 1) // parts
 
 
 @jit(inline=True)
@@ -194,7 +194,7 @@ def _same(x: float, y: float) -> bool:
 
 
 @jit(inline=True)
-def _writing(direction: Any, E: Any, x: Any, to: Any, how: int) -> int:
+def _writing(direction: Any, E: Any, to: Any, how: int) -> int:
     """How to write the results; ``to``: where they go."""
     if to[2] != simd.step(direction, E):
         return STAGED
@@ -204,39 +204,32 @@ def _writing(direction: Any, E: Any, x: Any, to: Any, how: int) -> int:
 
 
 @jit()
-def _task(
-    kind: Any, direction: Any, A: Any, E: Any, phase: int, k: int, parts: int, states: Any,
-    a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int,
-) -> None:  # fmt: skip
-    """Task ``k`` of a phase: one of ``parts`` parts of the rows; of a row; or a row to settle.
-
-    ``states`` keeps the state after every tile of a row that is divided.
-    """
-    outer, steps, inner = x.shape
-    operands = located(direction, A, simd.scratch(), a, b, initial, reset, x, how)
-    a_, b_, initial_, reset_, x_ = operands
+def _task(kind: Any, direction: Any, A: Any, E: Any, plan: int, task: int, tasks: int) -> None:
+    """One of the tasks of a phase: some rows; a part of a row; or a row to settle."""
+    outer, steps, inner = sizes(plan)
+    phase, parts, states = peek(plan, PHASE), peek(plan, DIVISIONS), peek(plan, STATES)
+    a_, b_, initial_, reset_, x_ = located(direction, plan)
     fresh = initial_[0] == NOWHERE
-    write = _writing(direction, E, x, x_, how)
+    write = _writing(direction, E, x_, peek(plan, HOW))
     scratch = simd.scratch(), simd.scratch(), simd.scratch()
     length = VECTORS * simd.lanes(E)
     tiles = _tiles(E, steps)
-    start, end = k, k + 1
-    if phase == ROWS:
-        start, end = _bounds(k, parts, outer * inner)
-    elif phase == PARTS:
-        start, end = k // parts, k // parts + 1
+    start, end = share(outer * inner, task, tasks)
+    if phase == PARTS:
+        start, end = task // parts, task // parts + 1
     for r in range(start, end):
         row = r // inner, r % inner
         if r == start or a_[1] != 0 or a_[3] != 0:
             table = _table(kind, direction, A, E, a_, row)
         tile, stop = 0, tiles
         if phase == PARTS:
-            tile, stop = _bounds(k % parts, parts, tiles)
+            tile, stop = share(tiles, task % parts, parts)
         elif phase == SETTLING:
-            tile = _bounds(1, parts, tiles)[0]
+            tile = share(tiles, 1, parts)[0]
+        after = states + r * tiles * simd.size(FLOAT64)
         state = 0.0
         if phase == SETTLING:
-            state = states[r, tile - 1]
+            state = simd.load1(FLOAT64, after + (tile - 1) * simd.size(FLOAT64))
         elif tile == 0 and not fresh:
             state = np.float64(simd.load1(E, line(initial_, row, 0)[0]))
         while tile < stop:
@@ -249,51 +242,38 @@ def _task(
                 state, fresh and tile == 0, write, scratch,
             )  # fmt: skip
             if phase != ROWS:
-                former, states[r, tile] = states[r, tile], state
+                place = after + tile * simd.size(FLOAT64)
+                former = simd.load1(FLOAT64, place)
+                simd.store1(FLOAT64, place, state)
                 if phase == SETTLING and _same(state, former):
                     part = ((tile + 1) * parts - 1) // tiles
-                    tile = _bounds(part, parts, tiles)[1] - 1  # the rest of this part is right
-                    state = states[r, tile]
+                    tile = share(tiles, part, parts)[1] - 1  # the rest of this part is right
+                    state = simd.load1(FLOAT64, after + tile * simd.size(FLOAT64))
             tile += 1
     if write == PAST_CACHES:
         simd.fence()
 
 
-def build(
-    constant: bool, direction: simd.Token, A: simd.Token, E: simd.Token, number: bool
-) -> tuple[Any, Any]:
-    """``(serial, threaded)``: the kernels of one kind, for ``_threads.run``.
-
-    ``constant``: one multiplier per row and no resets.  ``number``: it is not an array.
-    """
+def build(constant: bool, direction: simd.Token, A: simd.Token, E: simd.Token) -> Any:
+    """The kernel; ``constant``: one multiplier per row and no resets."""
     kind = CONSTANT if constant else None
-    arguments = signature(A, E, number)
 
-    @jit(arguments)
-    def serial(a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int) -> None:
-        rows, first, one = np.int64(ROWS), np.int64(0), np.int64(1)
-        states = np.empty((0, 0))
-        _task(
-            kind, direction, A, E, rows, first, one, states, a, b, initial, reset, x, how
-        )  # fmt: skip
+    def run(plan, part, parts):  # type: ignore[no-untyped-def]
+        _task(kind, direction, A, E, plan, part, parts)
 
-    def threads() -> Any:
-        @jit((types.int64, *arguments), parallel=True)
-        def threaded(
-            parts: int, a: Any, b: Any, initial: Any, reset: Any, x: Any, how: int
-        ) -> None:
-            outer, steps, inner = x.shape
-            rows, tiles = outer * inner, _tiles(E, steps)
-            few = rows < 2 * parts and tiles >= 4 * parts and how & IN_PLACE == 0
-            states = np.empty((rows if few else 0, tiles))
-            for phase in range(PARTS if few else ROWS, SETTLING + 1 if few else PARTS):
-                tasks = (parts, rows * parts, rows)[phase]
-                for k in numba.prange(tasks):
-                    _task(
-                        kind, direction, A, E, np.int64(phase), np.int64(k), parts, states,
-                        a, b, initial, reset, x, how,
-                    )  # fmt: skip
+    return kernel(run)
 
-        return threaded
 
-    return serial, functools.cache(threads)
+def run(kernel: int, plan: NDArray[Any], work: int, lanes: int) -> None:
+    """Run a kernel whose vectors have so many lanes."""
+    outer, steps, inner, how = map(int, plan[: HOW + 1])
+    rows, tiles = outer * inner, -(-steps // (VECTORS * lanes))
+    parts = numba.get_num_threads() if _threads.pays(work) else 1
+    if parts == 1 or rows >= 2 * parts or tiles < 4 * parts or how & IN_PLACE:
+        _threads.run(kernel, plan, work)
+        return
+    states = np.empty((rows, tiles))
+    plan[[DIVISIONS, STATES]] = parts, states.ctypes.data
+    for phase, tasks in ((PARTS, rows * parts), (SETTLING, rows)):
+        plan[PHASE] = phase
+        _threads.run(kernel, plan, work, tasks)

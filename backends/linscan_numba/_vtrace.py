@@ -8,16 +8,21 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-import numba
 import numpy as np
-from numba import types
 
 from linscan._problem import EstimatorInputs, EstimatorProblem
 from linscan._protocol import Fused, Kernel
 from linscan_numba import _simd as simd
 from linscan_numba import _threads
 from linscan_numba._jit import jit
-from linscan_numba._operands import array, locate
+from linscan_numba._launch import FIRST, HOW, kernel, peek, plan_with, share
+from linscan_numba._operands import locate, sizes
+
+RHOS, REWARDS, VALUES, NEXT_VALUES, LAST_VALUES, FINAL_VALUES = range(FIRST, FIRST + 6)
+TERMINATED, TRUNCATED, MASK = range(FIRST + 6, FIRST + 9)
+NUMBERS = FIRST + 9
+"""Side by side, as float64: gamma, lam, and those that V-trace alone has."""
+VS, ADVANTAGES, ERRORS = range(FIRST + 10, FIRST + 13)
 
 SIDE = 64
 """How many columns are taken abreast."""
@@ -34,36 +39,34 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
         return f"no compiled V-trace from {p.dtype} to {p.out_dtype}"
     if {p.gamma, p.lam, *p.own[1:]} != {"scalar"}:
         return "no compiled V-trace with arrays but of log_rhos"
-    serial, threads = kernels(p.dtype)
+    kernel = compiled(p.dtype).address
     zero, never, always = np.zeros((1, 1, 1), p.dtype), np.zeros((1, 1, 1), bool), np.ones(1, bool)
     how = GIVEN * p.next_values + CARRIED * (p.masked == "carry")
     how += CURRENT * (p.truncation == "current_value")
-    work = p.outer * p.time * p.inner
+    shape = p.outer, p.time, p.inner
 
     def run(i: EstimatorInputs, out: Sequence[Any]) -> None:
-        if not work:
+        if not out[0].size:
             return
         log_rhos, *numbers = i.own
         with np.errstate(all="ignore"):
             rhos = np.asarray(np.exp(log_rhos), p.dtype)
         finals = i.truncation_values if p.truncation == "values" else i.next_values
-        _threads.run(
-            serial,
-            threads,
-            work,
-            rhos.reshape(rhos.shape or (1, 1, 1)),
-            i.rewards,
-            i.values,
-            zero if i.next_values is None else i.next_values,
-            zero if i.last_values is None else i.last_values,
-            zero if finals is None else finals,
-            never if i.terminated is None else i.terminated,
-            never if i.truncated is None else i.truncated,
-            always.reshape(1, 1, 1) if i.mask is None else i.mask,
-            *map(float, (i.gamma, i.lam, *numbers)),
-            how,
-            *out,
-        )
+        arrays = {
+            RHOS: rhos.reshape(rhos.shape or (1, 1, 1)),
+            REWARDS: i.rewards,
+            VALUES: i.values,
+            NEXT_VALUES: zero if i.next_values is None else i.next_values,
+            LAST_VALUES: zero if i.last_values is None else i.last_values,
+            FINAL_VALUES: zero if finals is None else finals,
+            TERMINATED: never if i.terminated is None else i.terminated,
+            TRUNCATED: never if i.truncated is None else i.truncated,
+            MASK: always.reshape(1, 1, 1) if i.mask is None else i.mask,
+            NUMBERS: np.array([[[i.gamma, i.lam, *numbers]]], np.float64),
+            **dict(zip((VS, ADVANTAGES, ERRORS), out, strict=True)),
+        }
+        plan = plan_with(shape, how, arrays)
+        _threads.run(kernel, plan, out[0].size)
 
     return run
 
@@ -83,6 +86,11 @@ def _at(x: Any, row: int, t: int, column: int) -> Any:
 
 
 @jit(inline=True)
+def _number(numbers: Any, k: int) -> Any:
+    return simd.load1(simd.FLOAT64, _at(numbers, 0, 0, k))
+
+
+@jit(inline=True)
 def _least(rho: float, limit: float) -> float:
     return limit if rho > limit else rho
 
@@ -94,18 +102,23 @@ def _leaky(rho: float, limit: float, leak: float) -> float:
 
 
 @jit()
-def _part(
-    E: Any, part: int, parts: int, rhos: Any, rewards: Any, values: Any, nexts: Any,
-    lasts: Any, finals: Any, terminated: Any, truncated: Any, mask: Any, gamma: float, lam: float,
-    rho_clip: float, c_clip: float, pg_rho_clip: float, leak: float, how: int, vs: Any,
-    advantages: Any, errors: Any,
-) -> None:  # fmt: skip
+def _part(E: Any, plan: int, part: int, parts: int) -> None:
     """One of ``parts`` parts of the columns."""
-    outer, time, inner = errors.shape
-    rho_, r_, v_, n_ = locate(rhos), locate(rewards), locate(values), locate(nexts)
-    z_, f_ = locate(lasts), locate(finals)
-    ends_, cuts_, mask_ = locate(terminated), locate(truncated), locate(mask)
-    vs_, advantages_, errors_ = locate(vs), locate(advantages), locate(errors)
+    outer, time, inner = sizes(plan)
+    how = peek(plan, HOW)
+    rho_, r_, v_, n_ = (
+        locate(plan, RHOS),
+        locate(plan, REWARDS),
+        locate(plan, VALUES),
+        locate(plan, NEXT_VALUES),
+    )
+    z_, f_ = locate(plan, LAST_VALUES), locate(plan, FINAL_VALUES)
+    ends_, cuts_, mask_ = locate(plan, TERMINATED), locate(plan, TRUNCATED), locate(plan, MASK)
+    vs_, advantages_, errors_ = locate(plan, VS), locate(plan, ADVANTAGES), locate(plan, ERRORS)
+    numbers = locate(plan, NUMBERS)
+    gamma, lam = _number(numbers, 0), _number(numbers, 1)
+    rho_clip, c_clip = _number(numbers, 2), _number(numbers, 3)
+    pg_rho_clip, leak = _number(numbers, 4), _number(numbers, 5)
     x, following, after = np.zeros(SIDE), np.zeros(SIDE), np.zeros(SIDE)
     ended, cut, stopped = (
         np.zeros(SIDE, np.bool_),
@@ -113,7 +126,8 @@ def _part(
         np.ones(SIDE, np.bool_),
     )
     groups = (inner + SIDE - 1) // SIDE
-    for k in range(outer * groups * part // parts, outer * groups * (part + 1) // parts):
+    begin, end = share(outer * groups, part, parts)
+    for k in range(begin, end):
         row, left = k // groups, k % groups * SIDE
         width = min(SIDE, inner - left)
         for i in range(width):
@@ -160,36 +174,11 @@ def _part(
 
 
 @cache
-def kernels(dtype: str) -> tuple[Any, Any]:
-    """``(serial, threaded)`` for :func:`linscan_numba._threads.run`."""
+def compiled(dtype: str) -> Any:
+    """The kernel."""
     E = simd.ELEMENTS[dtype]
-    operand, flag = array(E), array("bool")
-    arguments = (*[operand] * 6, *[flag] * 3, *[types.float64] * 6, types.int64, *[operand] * 3)
 
-    @jit(arguments)
-    def serial(
-        rhos: Any, r: Any, v: Any, n: Any, z: Any, f: Any, ends: Any, cuts: Any, mask: Any,
-        gamma: float, lam: float, rho_clip: float, c_clip: float, pg_rho_clip: float, leak: float,
-        how: int, vs: Any, advantages: Any, errors: Any,
-    ) -> None:  # fmt: skip
-        _part(
-            E, 0, 1, rhos, r, v, n, z, f, ends, cuts, mask, gamma, lam, rho_clip, c_clip,
-            pg_rho_clip, leak, how, vs, advantages, errors,
-        )  # fmt: skip
+    def run(plan, part, parts):  # type: ignore[no-untyped-def]
+        _part(E, plan, part, parts)
 
-    def threads() -> Any:
-        @jit((types.int64, *arguments), parallel=True)
-        def threaded(
-            parts: int, rhos: Any, r: Any, v: Any, n: Any, z: Any, f: Any, ends: Any, cuts: Any,
-            mask: Any, gamma: float, lam: float, rho_clip: float, c_clip: float,
-            pg_rho_clip: float, leak: float, how: int, vs: Any, advantages: Any, errors: Any,
-        ) -> None:  # fmt: skip
-            for part in numba.prange(parts):
-                _part(
-                    E, np.int64(part), parts, rhos, r, v, n, z, f, ends, cuts, mask, gamma, lam,
-                    rho_clip, c_clip, pg_rho_clip, leak, how, vs, advantages, errors,
-                )  # fmt: skip
-
-        return threaded
-
-    return serial, cache(threads)
+    return kernel(run)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
+from math import prod
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from linscan import _arrays, _dispatch, _host, _profile
+from linscan._by_address import ByAddress, by_address
 from linscan._check import check_axis, check_memory, check_out
 from linscan._layout import Layout, layout, operand, with_time
 from linscan._problem import ACCUMULATE, EstimatorInputs, EstimatorProblem, Kind, ScanProblem
@@ -49,8 +50,6 @@ class Array(NamedTuple):
     """Which one."""
     view: tuple[int, int, int]
     """Its three dimensions."""
-    as_is: bool
-    """Whether a view is all it takes."""
     cast: str | None
     """The dtype to bring it to; None if it has that already."""
     copy: tuple[int, ...] | None
@@ -81,6 +80,8 @@ class EstimatorPlan(NamedTuple):
     out_copies: bool
     wrap: Callable[[Any], Any] | None
     """Makes a NumPy array one of the caller's, after a fused pass over CPU memory; else None."""
+    by_address: ByAddress | None
+    """The fused pass for a call whose arrays are passed as they are; else None."""
 
     def explain(self) -> Kernel:
         """What would run."""
@@ -104,26 +105,30 @@ class EstimatorPlan(NamedTuple):
     def run(self, call: Call, arrays: tuple[Any, ...], given: Call) -> tuple[Any, ...]:
         """The results for a call that has the plan's signature.
 
-        ``arrays`` are the call's own, in NumPy where that is possible; ``given`` is what it was
-        before it was put in plain terms.
+        ``arrays`` are the call's own; ``given`` is what it was before it was put in plain terms.
         """
+        if self.by_address is not None and (call is given or call.out is None):
+            into, check = call.out, None
+            if into is not None:
+                into = into if len(self.estimator.outputs) > 1 else (into,)
+                check = partial(self._check_out, given)
+            own = arrays[: len(self.arrays)]
+            return tuple(self.by_address(own, into, check, call.gamma, call.lam))
         out = None if call.out is None else self._check_out(given)
         wrap, block, operands = self.wrap, self.block, self.blank.copy()
         fields = flat(call)
         for field in self.numbers:
-            number: Any = fields[1 + field]
-            if type(number) is int:
-                number = _arrays.real(self.name(field), number)
+            number = float(fields[1 + field])
             if field >= OWN:
                 check_bounds(self.estimator.own[field - OWN], number)
             operands[field] = number
-        for x, (field, view, as_is, cast, copy) in zip(arrays, self.arrays, strict=False):
-            if not as_is:
-                x = fields[1 + field] if wrap is None else _host.view(x)
-                if cast is not None:
-                    x = _arrays.native(x, cast)
-                if copy is not None:
-                    x = _arrays.expanded(x, copy)
+        for x, (field, view, cast, copy) in zip(arrays, self.arrays, strict=False):
+            if wrap is not None:
+                x = _host.view(x)
+            if cast is not None:
+                x = _arrays.native(x, cast)
+            if copy is not None:
+                x = _arrays.expanded(x, copy)
             operands[field] = x.reshape(view)
         if call.own is not None:
             for field in self.options:
@@ -178,6 +183,7 @@ class EstimatorPlan(NamedTuple):
 
 
 OWN = EstimatorInputs._fields.index("own")
+WEIGHTS = EstimatorInputs._fields.index("gamma")
 EMPTY: list[Any] = [*[None] * OWN, ()]
 _plans: dict[Any, EstimatorPlan] = {}
 
@@ -234,15 +240,15 @@ def _plan(call: Call) -> EstimatorPlan:
         for field, (name, role, x) in enumerate(given)
         if not (x is None or role == "option" or _arrays.is_scalar(x))
     }
+    for name, x in call.operands("weight"):
+        if _arrays.is_scalar(x):
+            _arrays.real(name, x)
     whole = Layout(shape, axis, ())
 
-    if call.out is not None:
-        for label, x in outs(call).items():
-            check_out(label, x, shape, call.out_dtype or dtype)
-    out_copies = any(
-        layout(shape, axis, [operand(x, len(shape))]).loops
-        for x in ([] if call.out is None else outs(call).values())
-    )
+    out = {} if call.out is None else outs(call)
+    for label, x in out.items():
+        check_out(label, x, shape, call.out_dtype or dtype)
+    out_copies = any(layout(shape, axis, [operand(x, len(shape))]).loops for x in out.values())
     problem = problem_of(call, axis, whole.block, dtype, fresh=call.out is None or out_copies)
     outer, time, inner = whole.block
     composed = ScanProblem(
@@ -274,8 +280,21 @@ def _plan(call: Call) -> EstimatorPlan:
         if layout(full, axis, [steps]).loops:
             view = whole.fold(full)
             copy = full if name != "last_values" else (*shape[:axis], *shape[axis + 1 :])
-        viewed = wrap is not None and type(_host.seen(x)) is np.ndarray
-        return Array(field, view, viewed and cast is None and copy is None, cast, copy)
+        return Array(field, view, cast, copy)
+
+    arrays = tuple(map(array, operands))
+
+    bound = None
+    bind = getattr(fused, "bind", None)
+    as_is = all(x.cast is None and x.copy is None and x.field < WEIGHTS for x in arrays)
+    if bind is not None and wrap is not None and as_is and not out_copies and prod(shape):
+        bound = by_address(
+            bind,
+            {given[x.field][0]: (given[x.field][2], x.view) for x in arrays},
+            out,
+            _host.maker(call.rewards, shape, problem.out_dtype, len(call.estimator.outputs)),
+            whole.block,
+        )
 
     return EstimatorPlan(
         estimator=call.estimator,
@@ -286,7 +305,7 @@ def _plan(call: Call) -> EstimatorPlan:
         declined=fused if isinstance(fused, str) else "",
         shape=shape,
         block=whole.block,
-        arrays=tuple(map(array, operands)),
+        arrays=arrays,
         numbers=tuple(
             i for i, (_, role, x) in enumerate(given) if role != "option" and _arrays.is_scalar(x)
         ),
@@ -294,6 +313,7 @@ def _plan(call: Call) -> EstimatorPlan:
         blank=EMPTY if call.own is None else [None] * len(given),
         out_copies=out_copies,
         wrap=wrap,
+        by_address=bound,
     )
 
 
