@@ -56,15 +56,16 @@ class ByAddress(NamedTuple):
 
     def _apart(self, addresses: Sequence[int], written: int, but: int | None) -> bool:
         """Whether the last arrays, which are written, lie where no other array does."""
-        bounds = [
-            (at + first, at + end) for at, (first, end) in zip(addresses, self.spans, strict=True)
-        ]
-        return not any(
-            first < other_end and other_first < end
-            for k, (first, end) in enumerate(bounds[-written:], len(bounds) - written)
-            for i, (other_first, other_end) in enumerate(bounds[:k])
-            if i != but
-        )
+        bounds = []
+        for k, at in enumerate(addresses):
+            first, end = self.spans[k]
+            first, end = first + at, end + at
+            if k >= len(addresses) - written:
+                for i, (other_first, other_end) in enumerate(bounds):
+                    if first < other_end and other_first < end and i != but:
+                        return False
+            bounds.append((first, end))
+        return True
 
 
 def by_address(

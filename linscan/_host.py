@@ -67,9 +67,13 @@ def view(x: Any) -> Any:
     return x.numpy()
 
 
+_HEAD = object.__basicsize__
+_word_at = ctypes.c_size_t.from_address
+
+
 def _in_the_object(x: NDArray[Any]) -> int:
-    """What ``x.ctypes.data`` says, in an eighth of the time: read from NumPy's C structure."""
-    at: int = ctypes.c_size_t.from_address(id(x) + object.__basicsize__).value
+    """What ``x.ctypes.data`` says, in a fifth of the time: read from NumPy's C structure."""
+    at: int = _word_at(id(x) + _HEAD).value
     return at
 
 
@@ -78,10 +82,14 @@ def _by_interface(x: NDArray[Any]) -> int:
     return at
 
 
-_PROBE = np.empty(1)
-_address: Callable[[NDArray[Any]], int] = _by_interface
-if sys.implementation.name == "cpython" and _in_the_object(_PROBE) == _by_interface(_PROBE):
-    _address = _in_the_object
+def _quickest() -> Callable[[NDArray[Any]], int]:
+    probe = np.empty(1)
+    if sys.implementation.name == "cpython" and _in_the_object(probe) == _by_interface(probe):
+        return _in_the_object
+    return _by_interface
+
+
+_address = _quickest()
 
 
 def address_of(kind: type) -> Callable[[Any], int]:
@@ -144,7 +152,7 @@ def is_writeable(out: Any) -> bool:
 
 def written(out: Any) -> None:
     """Tell torch that a tensor was written through a view of its memory, as autograd must know."""
-    torch = sys.modules.get("torch")
+    torch = None if type(out) is np.ndarray else sys.modules.get("torch")
     if torch is not None and isinstance(out, torch.Tensor):
         torch.autograd.graph.increment_version(out)
 

@@ -13,6 +13,7 @@ from linscan import _host
 from linscan._problem import EstimatorInputs, EstimatorProblem
 from linscan._protocol import Fused, Kernel, Strides
 from linscan_numba import _simd, _streaming, _threads
+from linscan_numba._estimator_columns import FEW, columns, few_columns
 from linscan_numba._estimator_kernels import (
     ADVANTAGES,
     CARRIED,
@@ -32,11 +33,9 @@ from linscan_numba._estimator_kernels import (
     TRUNCATED,
     VALUES,
     WEIGHTS,
-    columns,
     lines,
-    rows,
-    short_rows,
 )
+from linscan_numba._estimator_rows import rows, short_rows
 from linscan_numba._launch import FIRST, HOW, INNER, TIME, plan_of
 
 Array = NDArray[Any]
@@ -161,36 +160,38 @@ def explain(problem: EstimatorProblem) -> Kernel:
     numbers = 2 + p.values + p.next_values + (p.truncation == "values") + (p.estimator == "gae")
     bools = p.terminated + p.truncated + p.mask
     moved = numbers * np.dtype(p.dtype).itemsize + bools
-    names = {rows: "time-last", short_rows: "time-last, short rows", columns: "time-first"}
-    return Kernel(f"fused {names[best_of(p)]}", float(moved))
+    names = {rows: "time-last", short_rows: "time-last, short rows"}
+    return Kernel(f"fused {names.get(best_of(p), 'time-first')}", float(moved))
 
 
 class Weights:
     """The weights of a problem, and their address: an array whose time axis they are.
 
-    The last ones are kept.
+    Those of the last two numbers are kept.
     """
 
     def __init__(self, problem: EstimatorProblem) -> None:
         self._of = WEIGHTS_OF[problem.estimator]
         self.constant = problem.gamma == "scalar" and problem.lam in ("scalar", None)
-        self._last: tuple[Any, Any, tuple[Array, int]] = (None, None, (np.empty(0), 0))
+        self._last: tuple[Any, Any, tuple[Array, int]] | None = None
 
     def __call__(self, gamma: Any, lam: Any) -> tuple[Array, int]:
         last = self._last
-        if self.constant and last[0] == gamma and last[1] == lam:
+        if last is not None and last[0] == gamma and last[1] == lam:
             return last[2]
         gammas, lams = (np.asarray(x, np.float64) for x in (gamma, 0.0 if lam is None else lam))
         parts = [x.reshape(x.shape or (1, 1, 1)) for x in self._of(gammas, lams)]
         weights = np.concatenate(np.broadcast_arrays(*parts), axis=1)
-        self._last = gamma, lam, (weights, weights.ctypes.data)
-        return self._last[2]
+        made = weights, weights.ctypes.data
+        if self.constant:
+            self._last = gamma, lam, made
+        return made
 
 
 def best_of(p: EstimatorProblem) -> Callable[..., Any]:
     """What makes the kernel for a problem whose operands have the strides for it."""
     if p.inner > 1:
-        return columns
+        return few_columns if p.inner <= FEW * _simd.WIDTH[p.dtype] else columns
     return short_rows if p.time <= SHORT and not p.mask else rows
 
 
@@ -200,6 +201,7 @@ def compiled(make: Callable[..., Any], dtype: str, *has: bool) -> Any:
     return make(_simd.ELEMENTS[dtype], *(PRESENT if x else None for x in has))
 
 
+@cache
 def absent(dtype: str) -> Array:
     """What stands for an operand that is not there: all that is loaded around it are zeros."""
     return np.zeros((1, 128, 1), dtype)[:, 64:65]

@@ -1,6 +1,7 @@
 """Neighbouring columns side by side in memory: the loop itself, a vector of columns at a time.
 
-A block of columns is walked step by step.  Its state, the step before, stays in the first-level
+Of few columns a vector is walked at a time, and its state stays in a register.  Many are taken in
+blocks.  A block is walked step by step.  Its state, the step before, stays in the first-level
 cache, from where results may be streamed past the caches.  The same columns of the next step are a
 long way off in memory, so they are asked for one step ahead.
 
@@ -19,6 +20,12 @@ from linscan_numba._time_last import stream
 
 COLUMNS = 64
 """The vectors of a block at most: a step of it, kept as the state, fits in one scratch."""
+
+NARROWEST = 16
+"""And at least: threads that write into neighbouring lines of memory wait for each other."""
+
+FEW = 2
+"""Columns that fill no more vectors are walked one vector after the other."""
 
 
 @jit(inline=True)
@@ -89,7 +96,7 @@ def _narrow(
     A: Any, E: Any, W: Any, width: int, steps: int,
     a: Any, b: Any, initial: Any, reset: Any, x: Any,
 ) -> None:  # fmt: skip
-    """Scan fewer columns than fill a vector; their state stays in a register."""
+    """Scan no more columns than fill a vector; their state stays in a register."""
     simd.outline()
     inside = simd.first_lanes(simd.FORWARD, E, width)
     fresh = initial[0] == NOWHERE
@@ -129,9 +136,14 @@ def _columns(direction: Any, A: Any, E: Any, W: Any, plan: int, part: int, parts
     )  # fmt: skip
     n = simd.lanes(E)
     own = inner if outer >= parts else (inner + parts - 1) // parts
-    width = min(COLUMNS * n, (own + n - 1) // n * n)
+    width = min(COLUMNS, max(NARROWEST, (own + n - 1) // n)) * n
+    few = inner <= FEW * n
+    if few:
+        width = n
     blocks = (inner + width - 1) // width
-    begin, end = share(outer * blocks, part, parts)
+    begin, end = share(outer if few else outer * blocks, part, parts)
+    if few:
+        begin, end = begin * blocks, end * blocks
     for k in range(begin, end):
         o, j = k // blocks, k % blocks * width
         a_from, b_from, before = (
@@ -140,8 +152,8 @@ def _columns(direction: Any, A: Any, E: Any, W: Any, plan: int, part: int, parts
             _from_column(initial_, o, j),
         )
         cut, to = _from_column(reset_, o, j), _from_column(x_, o, j)
-        if inner < n:
-            _narrow(A, E, W, inner, steps, a_from, b_from, before, cut, to)
+        if few:
+            _narrow(A, E, W, min(n, inner - j), steps, a_from, b_from, before, cut, to)
         else:
             _block(
                 A, E, W, min(width, inner - j), steps, a_from, b_from, before, cut, to, streamed
