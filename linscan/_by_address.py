@@ -56,7 +56,7 @@ class ByAddress(NamedTuple):
 
     def _apart(self, addresses: Sequence[int], written: int, but: int | None) -> bool:
         """Whether the last arrays, which are written, lie where no other array does."""
-        bounds = []
+        bounds: list[tuple[int, int]] = []
         for k, at in enumerate(addresses):
             first, end = self.spans[k]
             first, end = first + at, end + at
