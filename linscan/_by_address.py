@@ -42,7 +42,7 @@ class ByAddress(NamedTuple):
         addresses = list(map(self.address, (*operands, *results)))
         if 0 in addresses:
             name = self.names[addresses.index(0)]
-            raise ValueError(f"{name} has no memory: its storage has been released")
+            raise ValueError(f"{name} has no memory: its storage is released, or never was there")
         if check is not None and not (
             self._apart(addresses, len(results), in_place_of)
             and all(map(_host.is_writeable, results))
@@ -81,12 +81,13 @@ def by_address(
     """
     if not all(map(_host.has_address, (*(x for x, _ in operands.values()), *out.values()))):
         return None
+    results = out or {f"result {k}": x for k, x in enumerate(fresh())}
     views = [_host.view(x).reshape(shape) for x, shape in operands.values()]
-    views += [_host.view(x).reshape(block) for x in out.values() or fresh()]
+    views += [_host.view(x).reshape(block) for x in results.values()]
     model, _ = next(iter(operands.values()))
     return ByAddress(
         bind(tuple(map(_host.strides, views))),
-        (*operands, *out),
+        (*operands, *results),
         _host.address_of(type(model)),
         tuple(map(_host.span, views)),
         fresh,

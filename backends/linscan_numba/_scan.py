@@ -25,9 +25,8 @@ def scan(
 ) -> tuple[Any, Any]:
     """As :class:`linscan._protocol.Backend` says."""
     dtype = problem.dtype
-    x = _host.empty((problem.outer, problem.time, problem.inner), dtype)[0]
-    if out is not None:
-        x = _host.view(out)
+    shape = problem.outer, problem.time, problem.inner
+    x = _host.empty(shape, dtype)[0] if out is None else _host.view(out)
     before = _host.view(initial)
     if x.size:
         b_ = _host.view(b)
@@ -72,8 +71,7 @@ def bind(problem: ScanProblem, strides: tuple[Strides, ...], fresh: bool) -> Run
         for k, at in zip(operands, addresses, strict=True):
             call[4 * k] = at
         if p.a == "scalar":
-            kept = number(a)
-            call[4 * A] = kept.ctypes.data
+            _kept, call[4 * A] = number(a)
         if in_place:
             call[HOW] += IN_PLACE
         start(kernel, call, work)
@@ -82,19 +80,21 @@ def bind(problem: ScanProblem, strides: tuple[Strides, ...], fresh: bool) -> Run
 
 
 class Number:
-    """A multiplier that is a number, in memory; the last one is kept."""
+    """A multiplier that is a number, in memory, and its address; the last one is kept."""
 
     def __init__(self, dtype: str) -> None:
         self._dtype = ACCUMULATE[dtype]
-        self._last: tuple[Any, Array] = (None, np.empty(0))
+        self._last: tuple[Any, tuple[Array, int]] | None = None
 
-    def __call__(self, a: Any) -> Array:
-        last, array = self._last
-        if last is not a:
-            with np.errstate(all="ignore"):
-                array = np.array(a, self._dtype)
-            self._last = a, array
-        return array
+    def __call__(self, a: Any) -> tuple[Array, int]:
+        last = self._last
+        if last is not None and last[0] is a:  # equal would not do: 0.0 and -0.0 are
+            return last[1]
+        with np.errstate(all="ignore"):
+            array = np.array(a, self._dtype)
+        made = array, array.ctypes.data
+        self._last = a, made
+        return made
 
 
 @functools.cache

@@ -33,7 +33,7 @@ _layer: str | None = None
 
 def pays(work: int) -> bool:
     """Whether to divide so many elements over threads."""
-    if work < WORTHWHILE or os.getpid() != _process:
+    if work < WORTHWHILE or THREADS == 1 or os.getpid() != _process:
         # After a fork the threads of the parent are gone, and OpenMP ends a child that asks for
         # them.
         return False
