@@ -89,12 +89,13 @@ def _quickest() -> Callable[[NDArray[Any]], int]:
     return _by_interface
 
 
-_address = _quickest()
+address: Callable[[NDArray[Any]], int] = _quickest()
+"""Where the memory of a NumPy array begins."""
 
 
 def address_of(kind: type) -> Callable[[Any], int]:
-    """What says where the memory of an array of NumPy's own type, or of a tensor, begins."""
-    return _address if kind is np.ndarray else methodcaller("data_ptr")
+    """The same for arrays of a kind, tensors or NumPy's own."""
+    return address if kind is np.ndarray else methodcaller("data_ptr")
 
 
 def has_address(x: Any) -> bool:

@@ -58,6 +58,53 @@ def test_what_is_refused_is_refused_after_its_like_too(function: Any, good: Any,
             function(*arrays, **options, **bad)
 
 
+FLAGS = np.zeros((2, 5))
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "match"),
+    [
+        ({"terminated": FLAGS}, {"terminated": FLAGS + 2}, "terminated must be 0 or 1"),
+        ({"terminated": FLAGS.tolist()}, {"terminated": FLAGS[:, 1:].tolist()}, "does not broad"),
+        ({"mask": FLAGS + 1}, {"mask": FLAGS + 0.5}, "mask must be 0 or 1"),
+        ({"lengths": [3, 5]}, {"lengths": [3, 6]}, "lengths"),
+        ({"lengths": np.array([3, 5])}, {"lengths": np.array([-1, 5])}, "lengths"),
+        ({"lengths": np.array([3, 5])}, {"lengths": np.array([3.0, 5])}, "lengths"),
+        ({"gamma": np.float64(1)}, {"gamma": True}, "gamma"),
+        ({"gamma": 1}, {"gamma": 10**400}, "gamma is too large"),
+        ({"masked": np.str_("carry")}, {"masked": np.str_("bogus")}, "masked"),
+        ({"axis": np.int64(1)}, {"axis": np.int64(2)}, "axis"),
+        ({"chunk_size": np.int64(1)}, {"chunk_size": np.int64(0)}, "chunk_size"),
+        ({"out_dtype": "float32"}, {"out_dtype": "complex64"}, "out_dtype"),
+        ({"check": "full"}, {"check": "some"}, "check"),
+        ({}, {"last_values": np.ones(2)}, "two"),
+    ],
+)
+def test_what_is_refused_of_calls_that_are_rewritten(good: Any, bad: Any, match: str) -> None:
+    longer = np.ones((2, 6))
+    options: dict[str, Any] = {"gamma": 1.0, "lam": 1.0}
+    for _ in range(3):
+        linscan.gae(X, longer, **{**options, **good})
+        with pytest.raises((TypeError, ValueError), match=match):
+            linscan.gae(X, longer, **{**options, **bad})
+
+
+def test_calls_that_are_rewritten_look_at_their_data() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        rewards, values = rng.standard_normal((3, 7)), rng.standard_normal((3, 8))
+        lengths = rng.integers(0, 8, 3)
+        ended = (rng.random((3, 7)) < 0.3) & (np.arange(7) < lengths[:, None])
+        options: dict[str, Any] = {"gamma": 0.9, "lam": 0.8, "lengths": lengths}
+        found = linscan.gae(rewards, values, terminated=ended.astype(float), **options)
+        for i, n in enumerate(lengths):
+            one = linscan.gae(
+                rewards[i, :n], values[i, : n + 1], terminated=ended[i, :n], gamma=0.9, lam=0.8
+            )
+            np.testing.assert_allclose(found.advantages[i, :n], one.advantages, rtol=1e-12)
+            assert not found.returns[i, n:].any()
+
+
 def test_words_of_other_types_mean_what_they_say() -> None:
     mask = np.array([True, False, True, True, False])
     options: dict[str, Any] = {"gamma": 1.0, "lam": 1.0, "mask": mask, "backend": "numpy"}
@@ -85,6 +132,7 @@ def test_a_default_dtype_that_changes() -> None:
             torch.set_default_dtype(dtype)
             assert linscan.scan(0.5, whole).dtype == dtype
             assert linscan.gae(whole, whole, gamma=1.0, lam=1.0).returns.dtype == dtype
+            assert linscan.gae(whole[1:], whole, gamma=1.0, lam=1.0).returns.dtype == dtype
             assert linscan.discounted_returns(whole > 1, gamma=1.0).dtype == dtype
     finally:
         torch.set_default_dtype(kept)

@@ -23,7 +23,7 @@ from linscan_numba import _simd as simd
 from linscan_numba import _threads
 from linscan_numba._abreast import STEPS
 from linscan_numba._jit import jit
-from linscan_numba._launch import FIRST, kernel, plan_with, share
+from linscan_numba._launch import FIRST, kernel, place, plan_of, share
 from linscan_numba._operands import NOWHERE, line, locate, sizes, walk
 from linscan_numba._plain import plain
 from linscan_numba._time_last import VECTORS
@@ -195,7 +195,8 @@ def backward(
         if not _contiguous(cuts, (len(cuts), problem.time, 1)):
             return None
     arrays[LAM], arrays[GRAD] = results = _host.empty(shape, problem.dtype, 2)
-    plan = plan_with(shape, 0, arrays)
+    plan = plan_of(shape, 0)
+    place(plan, arrays)
     kernel = compiled(problem.dtype, not problem.reverse)
     _threads.run(kernel.address, plan, results[0].size)
     lam, grad = (_host.like(y, g, problem.dtype) for y in results)

@@ -36,7 +36,7 @@ from linscan_numba._estimator_kernels import (
     lines,
 )
 from linscan_numba._estimator_rows import rows, short_rows
-from linscan_numba._launch import FIRST, HOW, INNER, TIME, plan_of
+from linscan_numba._launch import FIRST, HOW, INNER, TIME, absent, plan_of
 
 Array = NDArray[Any]
 SHORT = 64
@@ -99,18 +99,13 @@ class Pass:
             RETURNS: "returns",
         }
         self._operands = {k: names.index(name) for k, name in operands.items() if name in names}
-        self._absent = {
-            k: absent("bool" if k in FLAGS else p.dtype)
-            for k in range(FIRST, WEIGHTS)
-            if k not in self._operands
-        }
         self.bind = lru_cache(8)(self._bind)
 
     def __call__(self, inputs: EstimatorInputs, out: Sequence[Array]) -> None:
         arrays = [*(getattr(inputs, name) for name in self._inputs), *out]
         if out[0].size:
             run = self.bind(tuple(map(_host.strides, arrays)))
-            run([x.ctypes.data for x in arrays], inputs.gamma, inputs.lam)
+            run(list(map(_host.address, arrays)), inputs.gamma, inputs.lam)
 
     def _bind(self, strides: Sequence[Strides]) -> Callable[[Sequence[int], Any, Any], None]:
         """As :data:`linscan._protocol.Bind` says."""
@@ -136,8 +131,9 @@ class Pass:
             and all(step % 64 == 0 for k in results for step in steps[k][:axis])
         )
         plan = plan_of((p.outer, p.time, p.inner), how, {**steps, WEIGHTS: (0, 8, 0)})
-        for k, nothing in self._absent.items():
-            plan[4 * k] = nothing.ctypes.data
+        for k in range(FIRST, WEIGHTS):
+            if k not in operands:
+                plan[4 * k] = _host.address(absent("bool" if k in FLAGS else p.dtype))
         places = [(4 * k, i) for k, i in operands.items()]
 
         def run(addresses: Sequence[int], gamma: Any, lam: Any) -> None:
@@ -199,12 +195,6 @@ def best_of(p: EstimatorProblem) -> Callable[..., Any]:
 def compiled(make: Callable[..., Any], dtype: str, *has: bool) -> Any:
     """The kernel for what a problem has: advantages, flags, a mask."""
     return make(_simd.ELEMENTS[dtype], *(PRESENT if x else None for x in has))
-
-
-@cache
-def absent(dtype: str) -> Array:
-    """What stands for an operand that is not there: all that is loaded around it are zeros."""
-    return np.zeros((1, 128, 1), dtype)[:, 64:65]
 
 
 FUSED: Mapping[str, Callable[[EstimatorProblem], Fused | str]] = dict.fromkeys(WEIGHTS_OF, prepare)

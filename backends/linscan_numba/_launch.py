@@ -10,6 +10,8 @@ the addresses.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import numba
@@ -34,24 +36,26 @@ SIZE = 64
 
 
 def plan_of(
-    shape: tuple[int, int, int], how: int, strides: Mapping[int, Strides]
+    shape: tuple[int, int, int], how: int, strides: Mapping[int, Strides] = MappingProxyType({})
 ) -> NDArray[np.int64]:
     """The plan of a problem, without addresses."""
     plan = np.zeros(SIZE, np.int64)
     plan[: HOW + 1] = *shape, how
-    for operand, own in strides.items():
-        plan[4 * operand + 1 : 4 * operand + 4] = own
+    for k, own in strides.items():
+        plan[4 * k + 1 : 4 * k + 4] = own
     return plan
 
 
-def plan_with(
-    shape: tuple[int, int, int], how: int, arrays: Mapping[int, NDArray[Any]]
-) -> NDArray[np.int64]:
-    """The plan of a call with those operands, which must outlive it."""
-    plan = plan_of(shape, how, {k: _host.strides(x) for k, x in arrays.items()})
+def place(plan: NDArray[np.int64], arrays: Mapping[int, NDArray[Any]]) -> None:
+    """Write the addresses and strides of operands, which must outlive the plan's use."""
     for k, x in arrays.items():
-        plan[4 * k] = x.ctypes.data
-    return plan
+        plan[4 * k : 4 * k + 4] = _host.address(x), *_host.strides(x)
+
+
+@cache
+def absent(dtype: str) -> NDArray[Any]:
+    """What stands for an operand that is not there: all that is loaded around it are zeros."""
+    return np.zeros((1, 128, 1), dtype)[:, 64:65]
 
 
 @_emits(lambda plan, k: (types.int64, types.int64, types.int64))

@@ -34,7 +34,7 @@ def scan(
         arrays = [y for y in given if y is not None]
         run = bind(problem, tuple(map(_host.strides, arrays)), out is None)
         in_place = out is not None and np.may_share_memory(x, b_)
-        run([y.ctypes.data for y in arrays], a, in_place)
+        run(list(map(_host.address, arrays)), a, in_place)
     final = None
     if problem.final:
         final = _host.like(_last(problem, x, before), b, dtype)

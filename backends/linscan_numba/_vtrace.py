@@ -15,7 +15,7 @@ from linscan._protocol import Fused, Kernel
 from linscan_numba import _simd as simd
 from linscan_numba import _threads
 from linscan_numba._jit import jit
-from linscan_numba._launch import FIRST, HOW, kernel, peek, plan_with, share
+from linscan_numba._launch import FIRST, HOW, absent, kernel, peek, place, plan_of, share
 from linscan_numba._operands import locate, sizes
 
 RHOS, REWARDS, VALUES, NEXT_VALUES, LAST_VALUES, FINAL_VALUES = range(FIRST, FIRST + 6)
@@ -23,6 +23,9 @@ TERMINATED, TRUNCATED, MASK = range(FIRST + 6, FIRST + 9)
 NUMBERS = FIRST + 9
 """Side by side, as float64: gamma, lam, and those that V-trace alone has."""
 VS, ADVANTAGES, ERRORS = range(FIRST + 10, FIRST + 13)
+
+ALWAYS = np.ones((1, 1, 1), bool)
+"""The mask where none is given."""
 
 SIDE = 64
 """How many columns are taken abreast."""
@@ -40,10 +43,11 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
     if {p.gamma, p.lam, *p.own[1:]} != {"scalar"}:
         return "no compiled V-trace with arrays but of log_rhos"
     kernel = compiled(p.dtype).address
-    zero, never, always = np.zeros((1, 1, 1), p.dtype), np.zeros((1, 1, 1), bool), np.ones(1, bool)
     how = GIVEN * p.next_values + CARRIED * (p.masked == "carry")
     how += CURRENT * (p.truncation == "current_value")
-    shape = p.outer, p.time, p.inner
+    plan = plan_of((p.outer, p.time, p.inner), how)
+    place(plan, dict.fromkeys((NEXT_VALUES, LAST_VALUES, FINAL_VALUES), absent(p.dtype)))
+    place(plan, {TERMINATED: absent("bool"), TRUNCATED: absent("bool"), MASK: ALWAYS})
 
     def run(i: EstimatorInputs, out: Sequence[Any]) -> None:
         if not out[0].size:
@@ -51,22 +55,22 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
         log_rhos, *numbers = i.own
         with np.errstate(all="ignore"):
             rhos = np.asarray(np.exp(log_rhos), p.dtype)
-        finals = i.truncation_values if p.truncation == "values" else i.next_values
         arrays = {
             RHOS: rhos.reshape(rhos.shape or (1, 1, 1)),
             REWARDS: i.rewards,
             VALUES: i.values,
-            NEXT_VALUES: zero if i.next_values is None else i.next_values,
-            LAST_VALUES: zero if i.last_values is None else i.last_values,
-            FINAL_VALUES: zero if finals is None else finals,
-            TERMINATED: never if i.terminated is None else i.terminated,
-            TRUNCATED: never if i.truncated is None else i.truncated,
-            MASK: always.reshape(1, 1, 1) if i.mask is None else i.mask,
+            NEXT_VALUES: i.next_values,
+            LAST_VALUES: i.last_values,
+            FINAL_VALUES: i.truncation_values if p.truncation == "values" else i.next_values,
+            TERMINATED: i.terminated,
+            TRUNCATED: i.truncated,
+            MASK: i.mask,
             NUMBERS: np.array([[[i.gamma, i.lam, *numbers]]], np.float64),
             **dict(zip((VS, ADVANTAGES, ERRORS), out, strict=True)),
         }
-        plan = plan_with(shape, how, arrays)
-        _threads.run(kernel, plan, out[0].size)
+        call = plan.copy()
+        place(call, {k: x for k, x in arrays.items() if x is not None})
+        _threads.run(kernel, call, out[0].size)
 
     return run
 

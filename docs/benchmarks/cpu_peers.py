@@ -41,6 +41,16 @@ SHAPES = [
     (128, 65536),
     (256, 131072),
 ]
+STEPS_FIRST = [
+    (128, 8),
+    (2048, 8),
+    (2048, 16),
+    (128, 64),
+    (2048, 64),
+    (512, 512),
+    (128, 4096),
+    (2048, 4096),
+]
 OURS = {"NumPy": "linscan, NumPy", "torch": "linscan, torch"}
 
 
@@ -68,6 +78,31 @@ def gae_loop(rewards: Any, values: Any) -> Any:
             advantages[i, t] = advantage
             returns[i, t] = advantage + value
     return advantages, returns
+
+
+def gae_loop_over_steps(rewards: Any, values: Any) -> Any:
+    """The same where steps come first, all columns of a step together, to be compiled."""
+    advantages, returns = np.empty_like(rewards), np.empty_like(rewards)
+    gamma, w = rewards.dtype.type(GAMMA), rewards.dtype.type(W)
+    value, advantage = np.zeros_like(rewards[0]), np.zeros_like(rewards[0])
+    for t in range(rewards.shape[0] - 1, -1, -1):
+        for i in range(rewards.shape[1]):
+            delta = rewards[t, i] + gamma * value[i] - values[t, i]
+            advantage[i] = delta + w * advantage[i]
+            value[i] = values[t, i]
+            advantages[t, i] = advantage[i]
+            returns[t, i] = advantage[i] + value[i]
+    return advantages, returns
+
+
+def gae_steps(rewards: Any, values: Any, empty_like: Any) -> Any:
+    """The same in a Python loop over steps, as trainers have it."""
+    advantages, following, advantage = empty_like(rewards), 0, 0
+    for t in range(len(rewards) - 1, -1, -1):
+        delta = rewards[t] + GAMMA * following - values[t]
+        advantages[t] = advantage = delta + W * advantage
+        following = values[t]
+    return advantages, advantages + values
 
 
 def scan_loop(a: Any, b: Any) -> Any:
@@ -173,6 +208,22 @@ def gae_ways(shape: tuple[int, int], dtype: str) -> Iterator[Way]:
         yield Way("torchrl vectorised", "torch", lambda: vectorised(GAMMA, LAM, *columns))
 
 
+def steps_first_ways(shape: tuple[int, int], dtype: str) -> Iterator[Way]:
+    """GAE, time first, nothing after the last step."""
+    r, v = (normal(seed, shape, dtype) for seed in (0, 1))
+    keywords = {"gamma": GAMMA, "lam": LAM, "axis": 0}
+    yield Way(OURS["NumPy"], "NumPy", lambda: linscan.gae(r, v, **keywords))
+    yield Way("numba loop", "NumPy", lambda: STEPS_LOOP(r, v))
+    yield Way("NumPy loop over steps", "NumPy", lambda: gae_steps(r, v, np.empty_like))
+    if torch is None:
+        return
+    rewards, values = torch.from_numpy(r), torch.from_numpy(v)
+    yield Way(OURS["torch"], "torch", lambda: linscan.gae(rewards, values, **keywords))
+    yield Way(
+        "torch loop over steps", "torch", lambda: gae_steps(rewards, values, torch.empty_like)
+    )
+
+
 def constant_ways(shape: tuple[int, int], dtype: str) -> Iterator[Way]:
     """A scan with one multiplier for all steps."""
     b = normal(0, shape, dtype)
@@ -226,10 +277,12 @@ def torchrl_gae() -> Any:
 
 
 GAE_LOOPS, CONSTANT_LOOPS, SCAN_LOOPS = map(compiled, (gae_loop, constant_loop, scan_loop))
+STEPS_LOOP = numba.njit(gae_loop_over_steps)
 WORK = {
-    "GAE": gae_ways,
-    "scan, constant a": constant_ways,
-    "scan, full a": full_ways,
+    "GAE": (gae_ways, SHAPES),
+    "GAE, time first": (steps_first_ways, STEPS_FIRST),
+    "scan, constant a": (constant_ways, SHAPES),
+    "scan, full a": (full_ways, SHAPES),
 }
 
 
@@ -261,13 +314,13 @@ def main() -> None:
     parser.add_argument("--save", type=Path, help="folder for the tables and the figures")
     options = parser.parse_args()
 
-    shapes = SHAPES[:3] if options.quick else SHAPES
     names = [options.only] if options.only else list(WORK)
     figures: dict[str, dict[str, dict[str, float]]] = {name: {} for name in names}
     libraries: dict[str, str] = {}
-    pairs = [(name, shape) for name in names for shape in shapes]
+    few = 3 if options.quick else None
+    pairs = [(name, shape) for name in names for shape in WORK[name][1][:few]]
     for name, shape in track(pairs, "Comparing", transient=True):
-        ways = list(WORK[name](shape, options.dtype))
+        ways = list(WORK[name][0](shape, options.dtype))
         libraries |= {way.name: way.library for way in ways}
         turns = 1 if options.quick else options.turns
         figures[name]["×".join(map(str, shape))] = compare(ways, turns)
@@ -289,7 +342,8 @@ def main() -> None:
                 ]
             )
         title = f"{name}, {options.dtype}: linscan in µs, the others in multiples of linscan's time"
-        tables.append(report(title, ["rows×steps", *ours, *peers], rows))
+        shape = "steps×columns" if name.endswith("time first") else "rows×steps"
+        tables.append(report(title, [shape, *ours, *peers], rows))
     save(options.save, "cpu_peers", "\n".join(tables), figures)
 
 

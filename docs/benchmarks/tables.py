@@ -92,7 +92,7 @@ def peers(work: str) -> str:
         ]
 
     return markdown(
-        ["rows×steps", *ours, *others],
+        ["steps×columns" if work.endswith("time first") else "rows×steps", *ours, *others],
         ([shape, *cells(times)] for shape, times in by_shape.items()),
     )
 
@@ -117,6 +117,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "readme-budgets": lambda: budgets(README_ROWS),
     "budgets": budgets,
     "gae": lambda: peers("GAE"),
+    "gae-time-first": lambda: peers("GAE, time first"),
     "scan-constant": lambda: peers("scan, constant a"),
     "scan-full": lambda: peers("scan, full a"),
 }

@@ -20,6 +20,7 @@ from linscan._check import (
 )
 from linscan._layout import kind_of
 from linscan._problem import ACCUMULATE, EstimatorInputs, EstimatorProblem, Kind
+from linscan._signature import look
 from linscan.rl._trace import Trace
 
 Role = Literal["data", "flag", "weight", "ids", "option"]
@@ -109,6 +110,23 @@ class Call(NamedTuple):
             return self
         pairs = zip(self.estimator.own, self.own, strict=True)
         return self._replace(own=tuple([x if x is None else change(own, x) for own, x in pairs]))
+
+
+OWN = EstimatorInputs._fields.index("own")
+"""The first operand of the result of :func:`flat` that an estimator alone has."""
+
+
+def flat(call: Call) -> tuple[Any, ...]:
+    """The fields of a call, with what the estimator alone has right after the other operands."""
+    if call.own is None:
+        return call
+    fields: tuple[Any, ...] = call
+    return (*fields[: 1 + OWN], *call.own, *fields[1 + OWN : -1])
+
+
+def look_at(call: Call) -> tuple[Any, tuple[Any, ...]]:
+    """What a plan may depend on, and the arrays."""
+    return look(call.estimator.name, call.backend, flat(call)[1:])
 
 
 def call_of(estimator: Estimator, **arguments: Any) -> Call:

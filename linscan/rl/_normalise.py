@@ -30,6 +30,7 @@ from linscan.rl._call import (
     Call,
     Own,
     check_arguments,
+    look_at,
     promoted,
 )
 
@@ -66,42 +67,47 @@ def normalise(call: Call) -> Call:
 def _normalised(call: Call) -> Call:
     axis, chunk_size = check_options(call.axis, call.chunk_size, call.check)
     call = _as_arrays(call._replace(axis=axis, chunk_size=chunk_size))
-    check_arguments(call)
+    dtype = _checked(call)
     rewards = call.rewards
-    xp = _arrays.namespace(rewards)
     shape = tuple(rewards.shape)
     axis = check_axis(call.axis, len(shape), "rewards")
     time = shape[axis]
     rest = (*shape[:axis], *shape[axis + 1 :])
     check = looks_at_data(call.check, rewards)
-    flags = {n: None if (x := getattr(call, n)) is None else binary(n, x, check) for n in FLAGS}
-    call = call._replace(
-        terminated=flags["terminated"], truncated=flags["truncated"], mask=flags["mask"]
-    ).with_own(lambda own, x: binary(own.name, x, check) if own.role == "flag" else x)
+    terminated, truncated, mask = (
+        None if (x := getattr(call, n)) is None else binary(n, x, check) for n in FLAGS
+    )
+    missing = call.on_missing_bootstrap
     if call.truncation_values is not None or call.next_values is not None:
-        call = call._replace(on_missing_bootstrap=None)
-    elif call.on_missing_bootstrap == "zero":
-        call = call._replace(
-            terminated=_either(call.terminated, call.truncated),
-            truncated=None,
-            on_missing_bootstrap=None,
-        )
+        missing = None
+    elif missing == "zero":
+        terminated, truncated, missing = _either(terminated, truncated), None, None
 
-    mask, values, last_values = call.mask, call.values, call.last_values
+    values, last_values = call.values, call.last_values
+    longer = values is not None and values.shape[axis] > time
     if call.lengths is not None:
+        xp = _arrays.namespace(rewards)
         lengths = _lengths(call.lengths, rewards, axis, check)
         mask = _both(mask, _steps(xp, rewards, axis) < lengths)
-        if values is not None and values.shape[axis] > time:
+        if longer:
             there = _steps(xp, values, axis) == lengths
             picked = xp.where(there, values, 0)
             last_values = xp.sum(picked, axis=axis, keepdims=True, dtype=values.dtype).reshape(rest)
-    if values is not None and values.shape[axis] > time:
+    if longer:
         split = (slice(None),) * axis
         if last_values is None:
             last_values = values[(*split, slice(time, None))].reshape(rest)
         values = values[(*split, slice(time))]
-    call = call._replace(mask=mask, values=values, last_values=last_values, lengths=None)
-    call = call._replace(out_dtype=call.out_dtype or promoted(call))
+    call = call._replace(
+        values=values,
+        last_values=last_values,
+        terminated=terminated,
+        truncated=truncated,
+        mask=mask,
+        on_missing_bootstrap=missing,
+        lengths=None,
+        out_dtype=call.out_dtype or dtype,
+    ).with_own(lambda own, x: binary(own.name, x, check) if own.role == "flag" else x)
     if call.cu_seqlens is not None:
         call = _unpack(call, axis, check)
     if call.mask is not None and (call.masked_reward != "drop" or call.check == "full"):
@@ -109,6 +115,24 @@ def _normalised(call: Call) -> Call:
     if call.check == "full" and looks_at_data("full", rewards):
         _refuse_nan(call)
     return call._replace(masked_reward="drop", check="off" if call.check == "off" else "auto")
+
+
+_results: dict[Any, str] = {}
+
+
+def _checked(call: Call) -> str:
+    """The dtype of the results of a call whose arguments go together: found once per signature."""
+    if _arrays.is_torch(call.rewards) and _arrays.hides_data():
+        check_arguments(call)
+        return promoted(call)
+    key, _ = look_at(call)
+    dtype = _results.get(key)
+    if dtype is None:
+        check_arguments(call)
+        if len(_results) >= 1024:
+            _results.clear()
+        dtype = _results[key] = promoted(call)
+    return dtype
 
 
 def _as_arrays(call: Call) -> Call:

@@ -15,14 +15,16 @@ from linscan._check import check_axis, check_memory, check_out
 from linscan._layout import Layout, layout, operand, with_time
 from linscan._problem import ACCUMULATE, EstimatorInputs, EstimatorProblem, Kind, ScanProblem
 from linscan._protocol import Backend, Fused, Kernel
-from linscan._signature import look
 from linscan._tracked import cannot_follow
 from linscan.rl._call import (
+    OWN,
     Call,
     Estimator,
     Role,
     check_arguments,
     check_bounds,
+    flat,
+    look_at,
     outs,
     problem_of,
     promoted,
@@ -182,10 +184,10 @@ class EstimatorPlan(NamedTuple):
         return tuple(out.values())
 
 
-OWN = EstimatorInputs._fields.index("own")
 WEIGHTS = EstimatorInputs._fields.index("gamma")
 EMPTY: list[Any] = [*[None] * OWN, ()]
-_plans: dict[Any, EstimatorPlan] = {}
+_plans: dict[Any, EstimatorPlan | None] = {}
+"""By signature; None: such a call is rewritten before it is planned."""
 
 
 def plan_estimate(call: Call) -> tuple[EstimatorPlan, Call, tuple[Any, ...]]:
@@ -197,31 +199,24 @@ def plan_estimate(call: Call) -> tuple[EstimatorPlan, Call, tuple[Any, ...]]:
     """
     if call.out_dtype is not None and not isinstance(call.out_dtype, str):
         call = call._replace(out_dtype=_arrays.dtype_of("out_dtype", call.out_dtype))
-    key, arrays = _look(call)
+    key, arrays = look_at(call)
     plan = _plans.get(key)
-    if plan is None and not is_plain(call):
+    if plan is None and (key in _plans or not is_plain(call)):
+        _keep(key, None)
         call = normalise(call)
-        key, arrays = _look(call)
+        key, arrays = look_at(call)
         plan = _plans.get(key)
     if plan is None:
         check_arguments(call)
-        if len(_plans) >= 1024:
-            _plans.clear()
-        plan = _plans[key] = _plan(call)
+        plan = _plan(call)
+        _keep(key, plan)
     return plan, call, arrays
 
 
-def _look(call: Call) -> tuple[Any, tuple[Any, ...]]:
-    """What a plan may depend on, and the arrays, in NumPy where that takes no copy."""
-    return look(call.estimator.name, call.backend, flat(call)[1:])
-
-
-def flat(call: Call) -> tuple[Any, ...]:
-    """The fields of a call, with what the estimator alone has right after the other operands."""
-    if call.own is None:
-        return call
-    fields: tuple[Any, ...] = call
-    return (*fields[: 1 + OWN], *call.own, *fields[1 + OWN : -1])
+def _keep(key: Any, plan: EstimatorPlan | None) -> None:
+    if len(_plans) >= 1024:
+        _plans.clear()
+    _plans[key] = plan
 
 
 def _plan(call: Call) -> EstimatorPlan:
