@@ -22,7 +22,7 @@ class ByAddress(NamedTuple):
     """What says where one of the call's arrays begins."""
     spans: tuple[tuple[int, int], ...]
     """Where the memory of each begins and ends, counted from its address."""
-    fresh: Callable[[], list[Any]]
+    make: Callable[[], list[Any]]
     """Makes results."""
 
     def __call__(
@@ -31,14 +31,14 @@ class ByAddress(NamedTuple):
         out: Sequence[Any] | None,
         check: Callable[[], object] | None,
         *numbers: Any,
-        in_place_of: int | None = None,
+        in_place_of: str | None = None,
     ) -> Sequence[Any]:
         """Do it: the results, which are ``out`` if that is given.
 
         ``check`` raises if ``out`` may not be written, and is asked where that is in doubt.
         ``in_place_of``: the operand whose memory ``out`` is.
         """
-        results = self.fresh() if out is None else out
+        results = self.make() if out is None else out
         addresses = list(map(self.address, (*operands, *results)))
         if 0 in addresses:
             name = self.names[addresses.index(0)]
@@ -54,7 +54,7 @@ class ByAddress(NamedTuple):
                 _host.written(x)
         return results
 
-    def _apart(self, addresses: Sequence[int], written: int, but: int | None) -> bool:
+    def _apart(self, addresses: Sequence[int], written: int, but: str | None) -> bool:
         """Whether the last arrays, which are written, lie where no other array does."""
         bounds: list[tuple[int, int]] = []
         for k, at in enumerate(addresses):
@@ -62,7 +62,7 @@ class ByAddress(NamedTuple):
             first, end = first + at, end + at
             if k >= len(addresses) - written:
                 for i, (other_first, other_end) in enumerate(bounds):
-                    if first < other_end and other_first < end and i != but:
+                    if first < other_end and other_first < end and self.names[i] != but:
                         return False
             bounds.append((first, end))
         return True
@@ -70,25 +70,35 @@ class ByAddress(NamedTuple):
 
 def by_address(
     bind: Callable[[tuple[Strides, ...]], Callable[..., None]],
-    operands: Mapping[str, tuple[Any, Block]],
+    operands: Mapping[str, tuple[Any, tuple[int, int, int]]],
     out: Mapping[str, Any],
-    fresh: Callable[[], list[Any]],
-    block: Block,
+    shape: tuple[int, ...],
+    block: tuple[int, int, int],
+    dtype: str,
+    results: tuple[str, ...],
 ) -> ByAddress | None:
     """A bound kernel for arrays like these, or None if addresses would not do.
 
-    Operands come with the three dimensions to see them in; ``block``: those of the results.
+    Operands come with the three dimensions to see them in; ``shape``, ``block`` and ``dtype``:
+    those of the results, which are ``out`` if that is not empty.
     """
-    if not all(map(_host.has_address, (*(x for x, _ in operands.values()), *out.values()))):
+    arrays = [*(x for x, _ in operands.values()), *out.values()]
+    if not all(map(_host.has_address, arrays)):
         return None
-    results = out or {f"result {k}": x for k, x in enumerate(fresh())}
-    views = [_host.view(x).reshape(shape) for x, shape in operands.values()]
-    views += [_host.view(x).reshape(block) for x in results.values()]
-    model, _ = next(iter(operands.values()))
+    address = _host.address_of(type(arrays[0]))
+    views = [_host.view(x).reshape(seen_as) for x, seen_as in operands.values()]
+    views += [_host.view(x).reshape(block) for x in out.values()]
+    if list(map(_host.address, views)) != list(map(address, arrays)):
+        return None
+    strides, spans = list(map(_host.strides, views)), list(map(_host.span, views))
+    if not out:
+        own, span = _host.contiguous(block, dtype)
+        strides += [own] * len(results)
+        spans += [span] * len(results)
     return ByAddress(
-        bind(tuple(map(_host.strides, views))),
-        (*operands, *results),
-        _host.address_of(type(model)),
-        tuple(map(_host.span, views)),
-        fresh,
+        bind(tuple(strides)),
+        (*operands, *(out or results)),
+        address,
+        tuple(spans),
+        _host.maker(arrays[0], shape, dtype, len(results)),
     )

@@ -1,4 +1,4 @@
-"""CPU memory: NumPy views of other libraries' arrays, and large results that are cheap to touch."""
+"""CPU memory: NumPy views of other libraries' arrays, addresses, results that are cheap to make."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linscan._problem import ACCUMULATE
+from linscan._protocol import Strides
 
 PAGE = 4096
 LARGE = 1 << 22
@@ -99,7 +100,7 @@ def address_of(kind: type) -> Callable[[Any], int]:
 
 
 def has_address(x: Any) -> bool:
-    """Whether its address is all that there is to know of the contents of ``x``.
+    """Whether an address says all about where the contents of ``x`` are.
 
     It is not of subclasses, of tensors on devices, or of lazily conjugated and negated ones.
     """
@@ -111,8 +112,8 @@ def has_address(x: Any) -> bool:
     return x.is_cpu and not (x.is_conj() or x.is_neg())
 
 
-def strides(x: NDArray[Any]) -> tuple[int, int, int]:
-    """The strides of a three-dimensional array in bytes, 0 where it broadcasts."""
+def strides(x: NDArray[Any]) -> Strides:
+    """The strides of a three-dimensional array."""
     outer, time, inner = [0 if n == 1 else s for n, s in zip(x.shape, x.strides, strict=True)]
     return outer, time, inner
 
@@ -121,6 +122,13 @@ def span(x: NDArray[Any]) -> tuple[int, int]:
     """Where the memory of an array begins and ends, counted from its address."""
     steps = [s * (n - 1) for n, s in zip(x.shape, x.strides, strict=True)]
     return sum(s for s in steps if s < 0), sum(s for s in steps if s > 0) + x.itemsize
+
+
+def contiguous(shape: tuple[int, int, int], dtype: str) -> tuple[Strides, tuple[int, int]]:
+    """The strides and the span of a fresh array."""
+    size = STORAGE[dtype].itemsize
+    outer, time, inner = (0 if n == 1 else size * prod(shape[k + 1 :]) for k, n in enumerate(shape))
+    return (outer, time, inner), (0, size * prod(shape))
 
 
 def maker(model: Any, shape: tuple[int, ...], dtype: str, count: int) -> Callable[[], list[Any]]:

@@ -14,8 +14,8 @@ Fused = Callable[[EstimatorInputs, Any], None]
 whatever its library: see ``linscan._host.view``."""
 
 Strides = tuple[int, int, int]
-"""The bytes from one element of an operand to the next along outer, time and inner; 0 where it
-broadcasts."""
+"""The bytes from one element to the next along outer, time and inner.  They are 0 along a dimension
+of size 1: of an operand, which broadcasts there, and of a result."""
 
 Bind = Callable[..., Callable[..., None]]
 """``bind(problem, strides, fresh) -> run``, and ``run(addresses, a, in_place)``.
@@ -23,11 +23,17 @@ Bind = Callable[..., Callable[..., None]]
 An optional attribute of a backend that owns NumPy arrays: its ``scan`` of operands in CPU memory
 that have those strides, wherever they begin.  Small calls are quicker so: no array is made of a
 tensor.  The operands are the arrays that the problem says are there, of ``a``, ``b``, ``initial``
-and ``reset``, and then the result.  ``fresh``: that is memory which nobody has used yet; the
-problem asks for no final state, and is not empty.
+and ``reset``, and then the result, which is not empty; a final state is not asked for.
+
+- ``fresh``: the result will be memory that nobody has used yet.
+- Addresses may be misaligned, and other ones in every call; ``run`` may be called by several
+  threads at once.
+- ``a``: the multiplier if that is a Python number, of any kind; else it is of no concern.
+- ``in_place``: the result is ``b``.
 
 A fused pass may have the like: ``bind(strides) -> run``, and ``run(addresses, gamma, lam)``, for
-the arrays of the :class:`EstimatorInputs` in their order, and then the results."""
+the arrays of the :class:`EstimatorInputs` in their order, and then the results; γ and λ are
+numbers."""
 
 Backward = Callable[..., tuple[Any, Any] | None]
 """``backward(problem, a, x, initial, g, reset) -> (lam, grad_a)``, or None: it declines.

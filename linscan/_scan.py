@@ -226,10 +226,9 @@ class ScanPlan(NamedTuple):
         a, out = call.a, call.out
         if out is None:
             return by_address(arrays, None, None, a, False)[0], None
-        in_place = out is call.b
-        shared = (0 if is_scalar(a) else 1) if in_place else None
-        check = partial(check_memory, "out", out, call.inputs)
-        by_address(arrays[:-1], (out,), check, a, in_place, in_place_of=shared)
+        in_place, check = out is call.b, partial(check_memory, "out", out, call.inputs)
+        own = "b" if in_place else None
+        by_address(arrays[:-1], (out,), check, a, in_place, in_place_of=own)
         return out, None
 
     def _blocks(self, a: Any, b: Any, initial: Any, reset: Any, out: Any) -> tuple[Any, Any]:
@@ -380,8 +379,10 @@ def _plan(call: ScanCall) -> ScanPlan:
             partial(bind, problem, fresh=out is None),
             operands,
             {} if out is None else {"out": out},
-            _host.maker(b, shape, dtype, 1),
+            shape,
             whole.block,
+            dtype,
+            ("the result",),
         )
 
     return ScanPlan(

@@ -75,7 +75,7 @@ def _of_torch(x: Any) -> Any:
 
 def _of_sequence(x: Any) -> Any:
     if all(hasattr(y, "shape") for y in x):
-        return tuple([_of_type(type(y))(y) for y in x])
+        return tuple([(type(y), _of_type(type(y))(y)) for y in x])
     return type(x)
 
 

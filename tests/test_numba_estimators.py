@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 from typing import Any, Literal
 
@@ -313,10 +312,9 @@ def test_bits_depend_on_neither_threads_nor_batch_nor_alignment(
     problem, inputs = case.build()
     results = run(problem, inputs)
     with monkeypatch.context() as patch:
-        patch.setattr(_threads, "pays", lambda work: False)
+        patch.setattr(_threads, "parts_of", lambda work: 1)
         one = run(problem, inputs)
-        patch.setattr(_threads, "pays", lambda work: True)
-        patch.setattr(_threads, "run", partial(_threads.run, parts=7))
+        patch.setattr(_threads, "parts_of", lambda work: 7)
         seven = run(problem, inputs)
     alone = run(
         replace(problem, outer=1),
@@ -414,6 +412,26 @@ def test_nothing_is_streamed_beside_the_results(
         np.testing.assert_array_equal(result, y)
         result[...] = 7
         assert (block == 7).all()
+
+
+def test_numbers_that_overflow_are_silent() -> None:
+    x = np.ones((2, 9), np.float32)
+    for gamma, lam in ((1e200, 1e200), (np.inf, 0.0), (1e300, np.array([[1e300], [1.0]]))):
+        linscan.gae(x, x, gamma=gamma, lam=lam, backend="numba")
+        linscan.td_lambda(x, x, gamma=gamma, lam=lam, backend="numba")
+    linscan.discounted_returns(x, gamma=np.inf, backend="numba")
+
+
+def test_zeros_of_either_sign_are_not_the_same_discount() -> None:
+    signs = []
+    for n, gammas in ((9, (0.0, -0.0)), (11, (-0.0, 0.0))):
+        x = np.full((2, n), -0.0, np.float32)
+        found = {
+            str(gamma): np.signbit(linscan.discounted_returns(x, gamma=gamma, backend="numba"))
+            for gamma in gammas
+        }
+        signs.append([found["0.0"][0, 0], found["-0.0"][0, 0]])
+    assert signs[0] == signs[1]
 
 
 def test_torch_tensors_in_torch_tensors_out() -> None:

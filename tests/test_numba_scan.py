@@ -112,14 +112,9 @@ REVERSE = pytest.mark.parametrize("reverse", [False, True], ids=["forward", "rev
 @pytest.fixture
 def divide(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """What has the work of the following scans divided into so many parts."""
-    run = _threads.run
 
     def into(parts: int) -> None:
-        def divided(kernel: int, plan: Any, work: int, tasks: int = parts) -> None:
-            run(kernel, plan, work, tasks)
-
-        monkeypatch.setattr(_threads, "run", divided)
-        monkeypatch.setattr(_threads, "pays", lambda work: parts > 1)
+        monkeypatch.setattr(_threads, "parts_of", lambda work: parts)
         monkeypatch.setattr(numba, "get_num_threads", lambda: parts)
 
     return into
@@ -381,6 +376,32 @@ def test_bits_do_not_depend_on_threads(
             assert same_bits(whole, scan(a, b, reverse=reverse))
 
 
+def test_a_pool_that_turns_out_to_sleep_while_a_call_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_threads, "_layer", None)
+
+    def threads() -> int:
+        _threads._layer = "workqueue"
+        return 2
+
+    b = normal((1, 200_003, 1))
+    expected = scan(0.97, b)
+    monkeypatch.setattr(_threads, "parts_of", lambda work: 2)
+    monkeypatch.setattr(numba, "get_num_threads", threads)
+    assert same_bits(scan(0.97, b), expected)
+
+
+def test_fewer_threads_than_parts() -> None:
+    b = normal((9, 20_000, 1))
+    expected, before = scan(0.97, b), numba.get_num_threads()
+    try:
+        numba.set_num_threads(1)
+        assert same_bits(scan(0.97, b), expected)
+    finally:
+        numba.set_num_threads(before)
+
+
 def test_zeros_of_either_sign_settle_alike(divide: Callable[[int], None]) -> None:
     b = np.zeros((1, 100_000, 1), "float32")
     b[0, 0, 0] = -1e-30
@@ -405,6 +426,26 @@ def test_long_rows_are_streamed_to_any_address(
     assert (out[-2:] == 0).all()
     divide(1)
     assert same_bits(x, scan(0.5, b))
+
+
+@pytest.mark.parametrize("shape", [(64, 300, 1), (70, 33, 1), (2, 20, 1100), (1, 3000, 1)])
+def test_rows_that_are_not_aligned_are_not_streamed(
+    shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_streaming, "pays", lambda size: size > 0)
+    a, b = multipliers("full", shape), normal(shape)
+    _, time, inner = shape
+    pitch = 4 * time * inner + 1
+    for first in (0, 1):
+        memory = np.zeros(first + pitch * shape[0] + 64, np.uint8)
+        out: Any = np.ndarray(shape, "float32", memory.data, first, (pitch, 4 * inner, 4))
+        scan(a, b, out=out)
+        assert same_bits(np.ascontiguousarray(out), scan(a, b))
+        step = 4 * inner + 2
+        memory = np.zeros(first + shape[0] * time * step + 64, np.uint8)
+        out = np.ndarray(shape, "float32", memory.data, first, (time * step, step, 4))
+        scan(a, b, out=out)
+        np.testing.assert_allclose(out, scan(a, b), rtol=1e-4, atol=1e-5)
 
 
 def test_neighbouring_columns_are_streamed_to_any_address(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,6 +89,29 @@ def test_what_is_refused_of_calls_that_are_rewritten(good: Any, bad: Any, match:
             linscan.gae(X, longer, **{**options, **bad})
 
 
+def test_bounds_of_calls_that_torch_follows() -> None:
+    torch: Any = pytest.importorskip("torch", reason="torch is not installed")
+    x = torch.ones(2, 5)
+    options: dict[str, Any] = {"gamma": 1.0, "lam": 1.0, "differentiable": True}
+    for _ in range(2):
+        linscan.vtrace(x, x, x, **options, leak=0.5)
+        with pytest.raises(ValueError, match="leak must be between"):
+            linscan.vtrace(x, x, x, **options, leak=7.5)
+
+
+def test_out_of_calls_that_are_rewritten() -> None:
+    block = np.ones(40)
+    longer, other = block[:6], np.empty(5)
+    flags = block[10:15]
+    options: dict[str, Any] = {"gamma": 1.0, "lam": 1.0}
+    for _ in range(3):
+        linscan.gae(X[0], longer, **options, terminated=flags, out=(block[20:25], other))
+        np.testing.assert_array_equal(block[:20], 1)
+        for overlapping, name in ((longer[1:], "values"), (flags, "terminated")):
+            with pytest.raises(ValueError, match=f"shares memory with {name}"):
+                linscan.gae(X[0], longer, **options, terminated=flags, out=(overlapping, other))
+
+
 def test_calls_that_are_rewritten_look_at_their_data() -> None:
     rng = np.random.default_rng(0)
     for _ in range(3):

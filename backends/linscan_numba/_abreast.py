@@ -109,7 +109,7 @@ def _part(kind: Any, direction: Any, A: Any, E: Any, plan: int, part: int, parts
     row_size = steps * simd.size(E)
     streamed = (
         adjoining and x_[3] == row_size
-        and peek(plan, HOW) & STREAMED != 0 and x_[0] % simd.size(E) == 0
+        and peek(plan, HOW) & STREAMED != 0
     )  # fmt: skip
     staged = simd.scratch()
     back = min(0, (steps - 1) * step)

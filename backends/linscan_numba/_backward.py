@@ -153,7 +153,7 @@ def _rows(direction: Any, E: Any, plan: int, part: int, parts: int) -> None:
 
 
 @cache
-def compiled(dtype: str, reverse: bool) -> Any:
+def build(dtype: str, reverse: bool) -> Any:
     """The kernel; ``reverse``: the direction of this pass."""
     E = simd.ELEMENTS[dtype]
     direction = simd.REVERSE if reverse else simd.FORWARD
@@ -197,7 +197,7 @@ def backward(
     arrays[LAM], arrays[GRAD] = results = _host.empty(shape, problem.dtype, 2)
     plan = plan_of(shape, 0)
     place(plan, arrays)
-    kernel = compiled(problem.dtype, not problem.reverse)
-    _threads.run(kernel.address, plan, results[0].size)
+    address = build(problem.dtype, not problem.reverse).address
+    _threads.run(address, plan, _threads.parts_of(results[0].size))
     lam, grad = (_host.like(y, g, problem.dtype) for y in results)
     return lam, grad

@@ -34,15 +34,19 @@ from linscan_numba._estimator_kernels import (
     weights,
 )
 from linscan_numba._jit import jit
-from linscan_numba._launch import HOW, INNER, OUTER, TIME, kernel, line, peek, share, step
+from linscan_numba._launch import (
+    HOW,
+    INNER,
+    OUTER,
+    TIME,
+    kernel,
+    line,
+    peek,
+    share,
+    stride,
+    vectors_of_a_block,
+)
 from linscan_numba._simd import FORWARD, SCRATCH, Token
-
-FEW = 2
-"""Columns that fill no more vectors are few."""
-
-NARROWEST = 16
-"""The vectors of a block of columns at least: it costs something per step, however narrow it is,
-and threads that write into neighbouring lines of memory wait for each other."""
 
 
 class Columns(NamedTuple):
@@ -102,7 +106,7 @@ def one_step(
 @jit(inline=True)
 def first_line(plan: int, operand: int, row: int, column: int) -> Any:
     """The address of an operand's first step, and the bytes from one step to the next."""
-    return line(plan, operand, row, column), step(plan, operand)
+    return line(plan, operand, row, column), stride(plan, operand, TIME)
 
 
 @jit(inline=True)
@@ -187,8 +191,7 @@ def columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
         how = peek(plan, HOW)
         given, streamed = how & GIVEN != 0, how & STREAMED != 0
         size, n = simd.size(token), simd.lanes(token)
-        own = inner if outer >= parts else (inner + parts - 1) // parts
-        width = min(max(NARROWEST, (own + n - 1) // n) * n, SCRATCH // size)
+        width = vectors_of_a_block(outer, inner, n, SCRATCH // size // n, parts) * n
         blocks = (inner + width - 1) // width
         begin, end = share(outer * blocks, part, parts)
         states, nearest = simd.scratch(), simd.scratch()
@@ -196,24 +199,24 @@ def columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
         endings, cuttings, stops = simd.scratch(), simd.scratch(), simd.scratch()
         staged_advantages, staged_returns = simd.scratch(), simd.scratch()
         by_reward, by_value, by_next = (
-            step(plan, REWARDS),
-            step(plan, VALUES),
-            step(plan, NEXT_VALUES),
+            stride(plan, REWARDS, TIME),
+            stride(plan, VALUES, TIME),
+            stride(plan, NEXT_VALUES, TIME),
         )
         by_final, by_end, by_cut = (
-            step(plan, FINAL_VALUES),
-            step(plan, ENDED),
-            step(plan, TRUNCATED),
+            stride(plan, FINAL_VALUES, TIME),
+            stride(plan, ENDED, TIME),
+            stride(plan, TRUNCATED, TIME),
         )
         by_mask, by_advantage, by_return = (
-            step(plan, MASK),
-            step(plan, ADVANTAGES),
-            step(plan, RETURNS),
+            stride(plan, MASK, TIME),
+            stride(plan, ADVANTAGES, TIME),
+            stride(plan, RETURNS, TIME),
         )
         # Operands that are absent do not move from column to column.
-        move_value, move_final = peek(plan, 4 * VALUES + 3), peek(plan, 4 * FINAL_VALUES + 3)
-        move_end, move_cut = peek(plan, 4 * ENDED + 3), peek(plan, 4 * TRUNCATED + 3)
-        one_weight = peek(plan, 4 * WEIGHTS + 3) == 0
+        move_value, move_final = stride(plan, VALUES, INNER), stride(plan, FINAL_VALUES, INNER)
+        move_end, move_cut = stride(plan, ENDED, INNER), stride(plan, TRUNCATED, INNER)
+        one_weight = stride(plan, WEIGHTS, INNER) == 0
         by_weight = 0 if one_weight else n * size
         zero, never = simd.zeros(token), simd.never(token)
         always = simd.invert(never)

@@ -36,7 +36,7 @@ from linscan_numba._estimator_kernels import (
     whole_line,
 )
 from linscan_numba._jit import jit
-from linscan_numba._launch import HOW, OUTER, TIME, kernel, line, peek, share, step
+from linscan_numba._launch import HOW, OUTER, TIME, kernel, line, peek, share, stride
 from linscan_numba._simd import FLOAT64, FORWARD, REVERSE, SCRATCH, Token
 
 
@@ -44,7 +44,7 @@ from linscan_numba._simd import FLOAT64, FORWARD, REVERSE, SCRATCH, Token
 def row_weights(token: Token, plan: int, row: int) -> Any:
     """The weights of a row in vectors, and the powers of what its state keeps."""
     w = weights(token, plan, row, 0)
-    keep = simd.load1(FLOAT64, line(plan, WEIGHTS, row, 0) + 2 * step(plan, WEIGHTS))
+    keep = simd.load1(FLOAT64, line(plan, WEIGHTS, row, 0) + 2 * stride(plan, WEIGHTS, TIME))
     on, cut, zero = simd.splat(token, w.on), simd.splat(token, w.cut), simd.zeros(token)
     vectors = Weights(on, cut, simd.splat(token, w.keep), zero)
     return vectors, simd.powers(token, REVERSE, keep), simd.power(token, keep)
@@ -60,13 +60,13 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
         size, n = simd.size(token), simd.lanes(token)
         tile = SCRATCH // size
         staged_advantages, staged_returns = simd.scratch(), simd.scratch()
-        by_value, by_final = step(plan, VALUES), step(plan, FINAL_VALUES)
-        by_next = step(plan, NEXT_VALUES)
-        by_end, by_cut = step(plan, ENDED), step(plan, TRUNCATED)
+        by_value, by_final = stride(plan, VALUES, TIME), stride(plan, FINAL_VALUES, TIME)
+        by_next = stride(plan, NEXT_VALUES, TIME)
+        by_end, by_cut = stride(plan, ENDED, TIME), stride(plan, TRUNCATED, TIME)
         zero, one = simd.zeros(token), simd.splat(token, 1.0)
         never = simd.never(token)
         always = simd.invert(never)
-        weights_vary = peek(plan, 4 * WEIGHTS + 1) != 0
+        weights_vary = stride(plan, WEIGHTS, OUTER) != 0
         w, table, power = row_weights(token, plan, begin)
         for row in range(begin, end):
             rewards, values = line(plan, REWARDS, row, 0), line(plan, VALUES, row, 0)
@@ -203,22 +203,22 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
 @jit(inline=True)
 def four(token: Token, plan: int, operand: int, row: int, t: int, n: Any) -> Any:
     """Step ``t`` and the three before it of a vector of rows, or the first ``n`` of the four."""
-    address = line(plan, operand, row, 0) + t * step(plan, operand)
-    return simd.load_rows(REVERSE, token, address, peek(plan, 4 * operand + 1), n)
+    address = line(plan, operand, row, 0) + t * stride(plan, operand, TIME)
+    return simd.load_rows(REVERSE, token, address, stride(plan, operand, OUTER), n)
 
 
 @jit(inline=True)
 def four_flags(token: Token, plan: int, operand: int, row: int, t: int, n: Any) -> Any:
     """The same of bools."""
-    address = line(plan, operand, row, 0) + t * step(plan, operand)
-    return simd.load_rows_flags(REVERSE, token, address, peek(plan, 4 * operand + 1), n)
+    address = line(plan, operand, row, 0) + t * stride(plan, operand, TIME)
+    return simd.load_rows_flags(REVERSE, token, address, stride(plan, operand, OUTER), n)
 
 
 @jit(inline=True)
 def put_four(token: Token, plan: int, operand: int, row: int, t: int, n: Any, x: Any) -> None:
     """Write what :func:`four` would read."""
-    address = line(plan, operand, row, 0) + t * step(plan, operand)
-    simd.store_rows(REVERSE, token, address, peek(plan, 4 * operand + 1), n, x)
+    address = line(plan, operand, row, 0) + t * stride(plan, operand, TIME)
+    simd.store_rows(REVERSE, token, address, stride(plan, operand, OUTER), n, x)
 
 
 @jit(inline=True)
@@ -299,7 +299,7 @@ def short_rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
     def run(plan, part, parts):
         begin, end = share(peek(plan, OUTER), part, parts)
         time, n, size = peek(plan, TIME), simd.lanes(token), simd.size(token)
-        weights_vary = peek(plan, 4 * WEIGHTS + 1) != 0
+        weights_vary = stride(plan, WEIGHTS, OUTER) != 0
         zero, never = simd.zeros(token), simd.never(token)
         ons, offs, keeps = simd.scratch(), simd.scratch(), simd.scratch()
         if end - begin < n:
@@ -319,7 +319,7 @@ def short_rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
                 simd.load(token, ons), simd.load(token, offs), simd.load(token, keeps), zero
             )
             state, at_end = zero, simd.invert(never)
-            last = peek(plan, 4 * LAST_VALUES + 1)
+            last = stride(plan, LAST_VALUES, OUTER)
             follows = simd.load_apart(token, line(plan, LAST_VALUES, row, 0), last)
             rest = time % simd.SIDE
             for t in range(time - 1, rest - 1, -simd.SIDE):

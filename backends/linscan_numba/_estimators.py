@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from linscan import _host
 from linscan._problem import EstimatorInputs, EstimatorProblem
 from linscan._protocol import Fused, Kernel, Strides
 from linscan_numba import _simd, _streaming, _threads
-from linscan_numba._estimator_columns import FEW, columns, few_columns
+from linscan_numba._estimator_columns import columns, few_columns
 from linscan_numba._estimator_kernels import (
     ADVANTAGES,
     CARRIED,
@@ -36,7 +36,7 @@ from linscan_numba._estimator_kernels import (
     lines,
 )
 from linscan_numba._estimator_rows import rows, short_rows
-from linscan_numba._launch import FIRST, HOW, INNER, TIME, absent, plan_of
+from linscan_numba._launch import FEW, FIRST, HOW, INNER, TIME, Numbers, absent, plan_of
 
 Array = NDArray[Any]
 SHORT = 64
@@ -73,7 +73,7 @@ class Pass:
         p = self._problem = problem
         subtracts = p.estimator == "gae"
         self._has = subtracts, p.terminated or p.truncated or p.mask, p.mask
-        self._weights = Weights(p)
+        self._weights = weights_of(p)
         there = {
             "rewards": True,
             "values": p.values,
@@ -110,16 +110,17 @@ class Pass:
     def _bind(self, strides: Sequence[Strides]) -> Callable[[Sequence[int], Any, Any], None]:
         """As :data:`linscan._protocol.Bind` says."""
         p, weights, operands = self._problem, self._weights, self._operands
+        varies = p.gamma == "row" or p.lam == "row"
         size, work = np.dtype(p.dtype).itemsize, p.outer * p.time * p.inner
         steps = {k: strides[i] for k, i in operands.items()}
         results = [k for k in operands if k in RESULTS]
 
         axis = TIME if p.inner == 1 else INNER
         adjoining = [k for k in operands if k != LAST_VALUES or axis == INNER]
-        fits = work == p.outer or all(
+        fits = (p.outer, p.time, p.inner)[axis] == 1 or all(
             steps[k][axis] == (1 if k in FLAGS else size) for k in adjoining
         )
-        kernel = compiled(best_of(p) if fits else lines, p.dtype, *self._has).address
+        address = compiled(best_of(p) if fits else lines, p.dtype, *self._has).address
 
         how = GIVEN * p.next_values + CARRIED * (p.masked == "carry")
         how += CURRENT * (p.truncation == "current_value")
@@ -141,11 +142,11 @@ class Pass:
             for k, i in places:
                 call[k] = addresses[i]
             own, call[4 * WEIGHTS] = weights(gamma, lam)
-            if not weights.constant:
+            if varies:
                 call[4 * WEIGHTS + 1 : 4 * WEIGHTS + 4] = _host.strides(own)
             if streams and not any(call[4 * k] % 64 for k in results):
                 call[HOW] += STREAMED
-            _threads.run(kernel, call, work)
+            _threads.run(address, call, _threads.parts_of(work))
 
         return run
 
@@ -160,28 +161,20 @@ def explain(problem: EstimatorProblem) -> Kernel:
     return Kernel(f"fused {names.get(best_of(p), 'time-first')}", float(moved))
 
 
-class Weights:
-    """The weights of a problem, and their address: an array whose time axis they are.
+def weights_of(problem: EstimatorProblem) -> Callable[[Any, Any], tuple[Array, int]]:
+    """From γ and λ: the weights, as an array whose time axis they are, and its address."""
+    make = partial(weights, WEIGHTS_OF[problem.estimator])
+    if problem.gamma == "scalar" and problem.lam in ("scalar", None):
+        return Numbers(make)
+    return lambda gamma, lam: (array := make(gamma, lam), _host.address(array))
 
-    Those of the last two numbers are kept.
-    """
 
-    def __init__(self, problem: EstimatorProblem) -> None:
-        self._of = WEIGHTS_OF[problem.estimator]
-        self.constant = problem.gamma == "scalar" and problem.lam in ("scalar", None)
-        self._last: tuple[Any, Any, tuple[Array, int]] | None = None
-
-    def __call__(self, gamma: Any, lam: Any) -> tuple[Array, int]:
-        last = self._last
-        if last is not None and last[0] == gamma and last[1] == lam:
-            return last[2]
-        gammas, lams = (np.asarray(x, np.float64) for x in (gamma, 0.0 if lam is None else lam))
-        parts = [x.reshape(x.shape or (1, 1, 1)) for x in self._of(gammas, lams)]
-        weights = np.concatenate(np.broadcast_arrays(*parts), axis=1)
-        made = weights, weights.ctypes.data
-        if self.constant:
-            self._last = gamma, lam, made
-        return made
+@np.errstate(all="ignore")
+def weights(of: Callable[[Any, Any], tuple[Any, Any, Any]], gamma: Any, lam: Any) -> Array:
+    """The weights that ``of`` makes of numbers, or of arrays without time."""
+    numbers = (np.asarray(x, np.float64) for x in (gamma, 0.0 if lam is None else lam))
+    parts = of(*(x.reshape(x.shape or (1, 1, 1)) for x in numbers))
+    return np.concatenate(np.broadcast_arrays(*parts), axis=1)
 
 
 def best_of(p: EstimatorProblem) -> Callable[..., Any]:

@@ -36,13 +36,21 @@ def name_for_cache(function: Any, signature: Any) -> None:
     function.__qualname__ += f"-{hashlib.sha256(made_with).hexdigest()[:16]}"
 
 
+def kept_on_disk(compiled: Callable[[bool], Any]) -> Any:
+    """``compiled(cache)`` with a cache on disk, or without where no directory is writable."""
+    try:
+        return compiled(True)
+    except RuntimeError as error:
+        if "no locator available" not in str(error):
+            raise
+        return compiled(False)
+
+
 def jit(signature: Any = None, *, inline: bool = False, **options: Any) -> Callable[[Any], Any]:
     """``numba.njit`` without the interpreter lock and with a cache on disk.
 
     Only with a ``signature`` can the function be called from Python, and it is compiled at once.
     ``inline``: LLVM always inlines it, so that what is constant at a call folds away.
-
-    Where no cache directory is writable, there is no cache.
 
     A kernel may close over plain data (see ``_simd.Token``) but not over other kernels: numba
     gives those a new identity in every process, and would never find the cached code.
@@ -56,11 +64,6 @@ def jit(signature: Any = None, *, inline: bool = False, **options: Any) -> Calla
 
     def compiled(function: Any) -> Any:
         name_for_cache(function, signature)
-        try:
-            return njit(signature, cache=True, **options)(function)
-        except RuntimeError as error:
-            if "no locator available" not in str(error):
-                raise
-            return njit(signature, **options)(function)
+        return kept_on_disk(lambda cache: njit(signature, cache=cache, **options)(function))
 
     return compiled

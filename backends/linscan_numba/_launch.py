@@ -1,16 +1,17 @@
 """How kernels are called: with a plan, a table in memory of numbers, addresses and strides.
 
 Every kernel is ``kernel(plan, part, parts)``, and does one of ``parts`` parts of a call's work.  So
-compiled code knows nothing of arrays, and what is known before a call is written before it: all but
-the addresses.
+compiled code knows nothing of arrays.  What is known before a call is written before it: almost all
+but the addresses.
 """
 
 # mypy: disallow-untyped-calls=False
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
+from operator import is_
 from types import MappingProxyType
 from typing import Any
 
@@ -22,15 +23,15 @@ from numpy.typing import NDArray
 
 from linscan import _host
 from linscan._protocol import Strides
-from linscan_numba._jit import jit, name_for_cache
+from linscan_numba._jit import jit, kept_on_disk, name_for_cache
 from linscan_numba._simd import _I64, _emits, _Emitter
 
 OUTER, TIME, INNER, HOW = range(4)
 """The first numbers of a plan: the sizes of the result; what else a call has, as its kernel says.
 Four more are the kernel's own."""
 FIRST = 2
-"""The first operand: operand k has four numbers from 4 * k on, its address and its strides, which
-are 0 where it broadcasts.  The address of one that is not there may be 0."""
+"""The first operand: operand k has four numbers from 4 * k on, its address and its strides, as in
+:data:`linscan._protocol.Strides`.  The address of one that is not there may be 0."""
 SIZE = 64
 """The numbers in a plan."""
 
@@ -52,6 +53,24 @@ def place(plan: NDArray[np.int64], arrays: Mapping[int, NDArray[Any]]) -> None:
         plan[4 * k : 4 * k + 4] = _host.address(x), *_host.strides(x)
 
 
+class Numbers:
+    """Numbers of a call in memory, and their address; those of the last call are kept."""
+
+    def __init__(self, make: Callable[..., NDArray[Any]]) -> None:
+        self._make = make
+        self._last: tuple[tuple[Any, ...], tuple[NDArray[Any], int]] | None = None
+
+    def __call__(self, *numbers: Any) -> tuple[NDArray[Any], int]:
+        last = self._last
+        if last is not None and all(map(is_, last[0], numbers)):  # 0.0 and -0.0 are equal
+            return last[1]
+        with np.errstate(all="ignore"):
+            array = self._make(*numbers)
+        made = array, _host.address(array)
+        self._last = numbers, made
+        return made
+
+
 @cache
 def absent(dtype: str) -> NDArray[Any]:
     """What stands for an operand that is not there: all that is loaded around it are zeros."""
@@ -64,24 +83,17 @@ def peek(emit: _Emitter, plan: Any, k: Any) -> Any:
     return emit.builder.load(emit.builder.gep(emit.pointer(plan, _I64), [k]))
 
 
-@_emits(lambda plan, operand, row, column: (types.int64, *(types.int64,) * 4))
-def line(emit: _Emitter, plan: Any, operand: Any, row: Any, column: Any) -> Any:
+@jit(inline=True)
+def stride(plan: int, operand: int, axis: int) -> Any:
+    """The bytes from one element to the next along an axis: ``OUTER``, ``TIME`` or ``INNER``."""
+    return peek(plan, 4 * operand + 1 + axis)
+
+
+@jit(inline=True)
+def line(plan: int, operand: int, row: int, column: int) -> Any:
     """The address of an operand's first step in a row and column."""
-    builder = emit.builder
-    first = builder.gep(emit.pointer(plan, _I64), [builder.mul(operand, ir.Constant(_I64, 4))])
-    address, by_row, by_column = (
-        builder.load(builder.gep(first, [ir.Constant(_I64, k)])) for k in (0, 1, 3)
-    )
-    return builder.add(
-        address, builder.add(builder.mul(row, by_row), builder.mul(column, by_column))
-    )
-
-
-@_emits(lambda plan, operand: (types.int64, types.int64, types.int64))
-def step(emit: _Emitter, plan: Any, operand: Any) -> Any:
-    """The bytes from one step of an operand to the next."""
-    k = emit.builder.add(emit.builder.mul(operand, ir.Constant(_I64, 4)), ir.Constant(_I64, 2))
-    return emit.builder.load(emit.builder.gep(emit.pointer(plan, _I64), [k]))
+    address = peek(plan, 4 * operand)
+    return address + row * stride(plan, operand, OUTER) + column * stride(plan, operand, INNER)
 
 
 @_emits(lambda kernel, plan, part, parts: (types.none, *(types.int64,) * 4))
@@ -96,15 +108,27 @@ def kernel(function: Any) -> Any:
     """``function(plan, part, parts)`` compiled: its ``address`` is what :func:`invoke` takes."""
     signature = types.void(types.int64, types.int64, types.int64)
     name_for_cache(function, signature)
-    try:
-        return numba.cfunc(signature, cache=True, error_model="numpy")(function)
-    except RuntimeError as error:
-        if "no locator available" not in str(error):
-            raise
-        return numba.cfunc(signature, error_model="numpy")(function)
+    return kept_on_disk(
+        lambda cache: numba.cfunc(signature, cache=cache, error_model="numpy")(function)
+    )
 
 
 @jit(inline=True)
 def share(n: int, part: int, parts: int) -> tuple[int, int]:
     """Where a part of ``n`` things begins and ends."""
     return n * part // parts, n * (part + 1) // parts
+
+
+FEW = 2
+"""Columns that fill no more vectors are few: they are walked a vector after the other."""
+
+NARROWEST = 16
+"""The vectors of a block of columns at least.  A step of it costs something, however narrow it is,
+and threads that write into neighbouring lines of memory wait for each other."""
+
+
+@jit(inline=True)
+def vectors_of_a_block(outer: int, inner: int, lanes: int, most: int, parts: int) -> Any:
+    """How many vectors to take together of columns that are divided into so many parts."""
+    own = inner if outer >= parts else (inner + parts - 1) // parts
+    return min(most, max(NARROWEST, (own + lanes - 1) // lanes))

@@ -13,7 +13,7 @@ from linscan import _host
 from linscan._problem import ACCUMULATE, ITEMSIZE, ScanProblem
 from linscan._protocol import Strides
 from linscan_numba import _abreast, _plain, _simd, _streaming, _threads, _time_first, _time_last
-from linscan_numba._launch import HOW, plan_of
+from linscan_numba._launch import HOW, Numbers, plan_of
 from linscan_numba._operands import IN_PLACE, INITIAL, RESET, STREAMED, A, B, X
 
 Array = NDArray[Any]
@@ -30,7 +30,8 @@ def scan(
     before = _host.view(initial)
     if x.size:
         b_ = _host.view(b)
-        given = None if problem.a == "scalar" else _host.view(a), b_, before, _host.view(reset), x
+        a_ = None if problem.a == "scalar" else _host.view(a)
+        given = a_, b_, before, _host.view(reset), x
         arrays = [y for y in given if y is not None]
         run = bind(problem, tuple(map(_host.strides, arrays)), out is None)
         in_place = out is not None and np.may_share_memory(x, b_)
@@ -58,10 +59,13 @@ def bind(problem: ScanProblem, strides: tuple[Strides, ...], fresh: bool) -> Run
         shape = p.inner, p.time, p.outer
         steps = {k: (inner, time, outer) for k, (outer, time, inner) in steps.items()}
     name = method(p, columns or swap)
-    kernel = _kernel(name, p.dtype, p.a == "scalar", p.reverse).address
-    how = STREAMED * (not fresh and _streaming.pays(work * size))
-    plan = plan_of(shape, how, steps)
-    number = Number(p.dtype)
+    address = _kernel(name, p.dtype, p.a == "scalar", p.reverse).address
+    streams = not fresh and _streaming.pays(work * size)
+    streams &= all(step % size == 0 for step in steps[X])
+    plan = plan_of(shape, 0, steps)
+    number = None
+    if p.a == "scalar":
+        number = Numbers(functools.partial(np.array, dtype=ACCUMULATE[p.dtype]))
     start = _threads.run
     if name.startswith("long") and p.outer * p.inner < 2 * _threads.THREADS:
         start = functools.partial(_time_last.run, lanes=_simd.WIDTH[p.dtype])
@@ -70,31 +74,15 @@ def bind(problem: ScanProblem, strides: tuple[Strides, ...], fresh: bool) -> Run
         call = plan.copy()
         for k, at in zip(operands, addresses, strict=True):
             call[4 * k] = at
-        if p.a == "scalar":
-            _kept, call[4 * A] = number(a)
+        if number is not None:
+            _memory, call[4 * A] = number(a)  # which must outlive the call
         if in_place:
             call[HOW] += IN_PLACE
-        start(kernel, call, work)
+        if streams and addresses[-1] % size == 0:
+            call[HOW] += STREAMED
+        start(address, call, _threads.parts_of(work))
 
     return run
-
-
-class Number:
-    """A multiplier that is a number, in memory, and its address; the last one is kept."""
-
-    def __init__(self, dtype: str) -> None:
-        self._dtype = ACCUMULATE[dtype]
-        self._last: tuple[Any, tuple[Array, int]] | None = None
-
-    def __call__(self, a: Any) -> tuple[Array, int]:
-        last = self._last
-        if last is not None and last[0] is a:  # equal would not do: 0.0 and -0.0 are
-            return last[1]
-        with np.errstate(all="ignore"):
-            array = np.array(a, self._dtype)
-        made = array, array.ctypes.data
-        self._last = a, made
-        return made
 
 
 @functools.cache
@@ -128,7 +116,9 @@ def method(problem: ScanProblem, columns: bool) -> str:
     return f"{length}, constant" if constant else f"{length}, full"
 
 
-def _adjoining(axis: int, size: int, shape: Strides, steps: dict[int, Strides]) -> bool:
+def _adjoining(
+    axis: int, size: int, shape: tuple[int, int, int], steps: dict[int, Strides]
+) -> bool:
     """Whether neighbours along an axis lie side by side; ``a`` and ``reset`` may broadcast."""
     return (
         shape[axis] > 1

@@ -123,11 +123,6 @@ WIDTH = {name: element.lanes for name, element in _ELEMENTS.items()}
 """How many elements a vector has, by the name of their type."""
 
 
-def working(token: Token) -> Any:
-    """The numba type of an element in registers."""
-    return _ELEMENTS[token.name].working
-
-
 def _of(token: TokenType) -> _Element:
     return _ELEMENTS[token.token]
 
@@ -802,12 +797,6 @@ def lead(emit: _Emitter, direction: Any, token: Any) -> Any:
     element = _of(emit.types[1])
     back = (element.lanes - 1) * element.size
     return ir.Constant(_I64, -back if _reversed(emit.types[0]) else 0)
-
-
-@_emits(lambda direction, x: (x.dtype,))
-def first(emit: _Emitter, direction: Any, x: Any) -> Any:
-    """The lane that a scan in this direction meets first."""
-    return emit.lane(x, x.type.count - 1 if _reversed(emit.types[0]) else 0)
 
 
 @_emits(lambda direction, x: (x.dtype,))

@@ -18,7 +18,8 @@ from linscan_numba._jit import jit
 from linscan_numba._launch import invoke
 
 THREADS: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
-"""At most: ``numba.set_num_threads`` may allow fewer, but to ask at every call takes too long."""
+"""The parts of divided work.  By ``numba.set_num_threads`` there may be fewer threads, which then
+take several; to ask takes long for a small call."""
 
 WORTHWHILE = 1 << 15
 """Elements from which on a parallel region pays where its threads wait spinning."""
@@ -31,35 +32,37 @@ _start = threading.Lock()
 _layer: str | None = None
 
 
-def pays(work: int) -> bool:
-    """Whether to divide so many elements over threads."""
-    if work < WORTHWHILE or THREADS == 1 or os.getpid() != _process:
+def parts_of(work: int) -> int:
+    """How many parts to make of so many elements: 1 where threads would not pay, or may not be."""
+    if work < WORTHWHILE or os.getpid() != _process:
         # After a fork the threads of the parent are gone, and OpenMP ends a child that asks for
         # them.
-        return False
-    return _layer != "workqueue" or work >= WORTHWHILE_ASLEEP
+        return 1
+    if _layer == "workqueue" and work < WORTHWHILE_ASLEEP:
+        return 1
+    return THREADS
 
 
-def run(kernel: int, plan: NDArray[Any], work: int, parts: int = THREADS) -> None:
-    """Call the kernel at an address for so many elements, whole or in parts if threads pay."""
-    if not pays(work):
-        _serial()(kernel, plan)
+def run(address: int, plan: NDArray[Any], parts: int) -> None:
+    """Call the kernel at an address for every part of the work, over threads if there are many."""
+    if parts == 1:
+        _serial()(address, plan)
         return
     global _layer
     if _layer is None or _layer == "workqueue":
         with _start:  # numba's own pool ends the process when two threads enter it at once
-            _threaded()(parts, kernel, plan)
+            _threaded()(parts, address, plan)
             _layer = threading_layer()
     else:
-        _threaded()(parts, kernel, plan)
+        _threaded()(parts, address, plan)
 
 
-PLAN = types.Array(types.int64, 1, "C")
+_PLAN = types.Array(types.int64, 1, "C")
 
 
 @cache
 def _serial() -> Any:
-    @jit(types.void(types.int64, PLAN))
+    @jit(types.void(types.int64, _PLAN))
     def serial(kernel: int, plan: Any) -> None:
         invoke(kernel, plan.ctypes.data, 0, 1)
 
@@ -68,7 +71,7 @@ def _serial() -> Any:
 
 @cache
 def _threaded() -> Any:
-    @jit(types.void(types.int64, types.int64, PLAN), parallel=True)
+    @jit(types.void(types.int64, types.int64, _PLAN), parallel=True)
     def threaded(parts: int, kernel: int, plan: Any) -> None:
         address = plan.ctypes.data
         for part in numba.prange(parts):

@@ -14,18 +14,12 @@ from typing import Any
 
 from linscan_numba import _simd as simd
 from linscan_numba._jit import jit
-from linscan_numba._launch import HOW, kernel, peek, share
+from linscan_numba._launch import FEW, HOW, kernel, peek, share, vectors_of_a_block
 from linscan_numba._operands import NOWHERE, STREAMED, located, sizes
 from linscan_numba._time_last import stream
 
 COLUMNS = 64
 """The vectors of a block at most: a step of it, kept as the state, fits in one scratch."""
-
-NARROWEST = 16
-"""And at least: threads that write into neighbouring lines of memory wait for each other."""
-
-FEW = 2
-"""Columns that fill no more vectors are walked one vector after the other."""
 
 
 @jit(inline=True)
@@ -129,14 +123,9 @@ def _columns(direction: Any, A: Any, E: Any, W: Any, plan: int, part: int, parts
     """Scan one of ``parts`` parts of the columns, block after block."""
     outer, steps, inner = sizes(plan)
     a_, b_, initial_, reset_, x_ = located(direction, plan)
-    streamed = (
-        simd.size(E) == simd.size(W)
-        and peek(plan, HOW) & STREAMED != 0
-        and x_[0] % simd.size(E) == 0 and x_[2] % simd.size(E) == 0 and x_[1] % simd.size(E) == 0
-    )  # fmt: skip
+    streamed = simd.size(E) == simd.size(W) and peek(plan, HOW) & STREAMED != 0
     n = simd.lanes(E)
-    own = inner if outer >= parts else (inner + parts - 1) // parts
-    width = min(COLUMNS, max(NARROWEST, (own + n - 1) // n)) * n
+    width = vectors_of_a_block(outer, inner, n, COLUMNS, parts) * n
     few = inner <= FEW * n
     if few:
         width = n

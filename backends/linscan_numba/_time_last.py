@@ -27,6 +27,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from linscan import _host
 from linscan_numba import _simd as simd
 from linscan_numba import _threads
 from linscan_numba._jit import jit
@@ -198,7 +199,7 @@ def _writing(direction: Any, E: Any, to: Any, how: int) -> int:
     """How to write the results; ``to``: where they go."""
     if to[2] != simd.step(direction, E):
         return STAGED
-    if how & STREAMED != 0 and to[0] % simd.size(E) == 0:
+    if how & STREAMED != 0:
         return PAST_CACHES
     return STAGED if how & IN_PLACE != 0 else DIRECT
 
@@ -264,16 +265,17 @@ def build(constant: bool, direction: simd.Token, A: simd.Token, E: simd.Token) -
     return kernel(run)
 
 
-def run(kernel: int, plan: NDArray[Any], work: int, lanes: int) -> None:
+def run(address: int, plan: NDArray[Any], parts: int, lanes: int) -> None:
     """Run a kernel whose vectors have so many lanes."""
     outer, steps, inner, how = map(int, plan[: HOW + 1])
     rows, tiles = outer * inner, -(-steps // (VECTORS * lanes))
-    parts = numba.get_num_threads() if _threads.pays(work) else 1
+    if parts > 1:
+        parts = numba.get_num_threads()  # a part too many costs more here than to ask
     if parts == 1 or rows >= 2 * parts or tiles < 4 * parts or how & IN_PLACE:
-        _threads.run(kernel, plan, work)
+        _threads.run(address, plan, parts)
         return
     states = np.empty((rows, tiles))
-    plan[[DIVISIONS, STATES]] = parts, states.ctypes.data
+    plan[[DIVISIONS, STATES]] = parts, _host.address(states)
     for phase, tasks in ((PARTS, rows * parts), (SETTLING, rows)):
         plan[PHASE] = phase
-        _threads.run(kernel, plan, work, tasks)
+        _threads.run(address, plan, tasks)

@@ -14,6 +14,7 @@ from linscan._problem import EstimatorInputs, EstimatorProblem
 from linscan._protocol import Fused, Kernel
 from linscan_numba import _simd as simd
 from linscan_numba import _threads
+from linscan_numba._estimator_kernels import CARRIED, CURRENT, GIVEN
 from linscan_numba._jit import jit
 from linscan_numba._launch import FIRST, HOW, absent, kernel, peek, place, plan_of, share
 from linscan_numba._operands import locate, sizes
@@ -30,9 +31,10 @@ ALWAYS = np.ones((1, 1, 1), bool)
 SIDE = 64
 """How many columns are taken abreast."""
 
-GIVEN, CARRIED, CURRENT = 1, 2, 4
-"""What a call has, added up: next values, results at masked steps, and truncated steps that are
-followed by their own value."""
+X, FOLLOWING, AFTER, ENDED, CUT, STOPPED = range(6)
+"""What a step of a column hands on to the one before it, as float64."""
+SIZE = 6 * 8
+"""Its bytes."""
 
 
 def prepare(problem: EstimatorProblem) -> Fused | str:
@@ -42,7 +44,7 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
         return f"no compiled V-trace from {p.dtype} to {p.out_dtype}"
     if {p.gamma, p.lam, *p.own[1:]} != {"scalar"}:
         return "no compiled V-trace with arrays but of log_rhos"
-    kernel = compiled(p.dtype).address
+    address = build(p.dtype).address
     how = GIVEN * p.next_values + CARRIED * (p.masked == "carry")
     how += CURRENT * (p.truncation == "current_value")
     plan = plan_of((p.outer, p.time, p.inner), how)
@@ -70,7 +72,7 @@ def prepare(problem: EstimatorProblem) -> Fused | str:
         }
         call = plan.copy()
         place(call, {k: x for k, x in arrays.items() if x is not None})
-        _threads.run(kernel, call, out[0].size)
+        _threads.run(address, call, _threads.parts_of(out[0].size))
 
     return run
 
@@ -92,6 +94,16 @@ def _at(x: Any, row: int, t: int, column: int) -> Any:
 @jit(inline=True)
 def _number(numbers: Any, k: int) -> Any:
     return simd.load1(simd.FLOAT64, _at(numbers, 0, 0, k))
+
+
+@jit(inline=True)
+def _kept(here: int, k: int) -> Any:
+    return simd.load1(simd.FLOAT64, here + 8 * k)
+
+
+@jit(inline=True)
+def _put(here: int, k: int, x: float) -> None:
+    simd.store1(simd.FLOAT64, here + 8 * k, x)
 
 
 @jit(inline=True)
@@ -123,62 +135,69 @@ def _part(E: Any, plan: int, part: int, parts: int) -> None:
     gamma, lam = _number(numbers, 0), _number(numbers, 1)
     rho_clip, c_clip = _number(numbers, 2), _number(numbers, 3)
     pg_rho_clip, leak = _number(numbers, 4), _number(numbers, 5)
-    x, following, after = np.zeros(SIDE), np.zeros(SIDE), np.zeros(SIDE)
-    ended, cut, stopped = (
-        np.zeros(SIDE, np.bool_),
-        np.zeros(SIDE, np.bool_),
-        np.ones(SIDE, np.bool_),
-    )
+    scratch = simd.scratch()
     groups = (inner + SIDE - 1) // SIDE
     begin, end = share(outer * groups, part, parts)
     for k in range(begin, end):
         row, left = k // groups, k % groups * SIDE
         width = min(SIDE, inner - left)
         for i in range(width):
-            x[i], following[i] = 0.0, np.float64(simd.load1(E, _at(z_, row, 0, left + i)))
-            ended[i], cut[i], stopped[i] = False, False, True
+            here = scratch + i * SIZE
+            _put(here, X, 0.0)
+            _put(here, FOLLOWING, np.float64(simd.load1(E, _at(z_, row, 0, left + i))))
+            _put(here, ENDED, 0.0)
+            _put(here, CUT, 0.0)
+            _put(here, STOPPED, 1.0)
         for t in range(time - 1, -1, -1):
             for i in range(width):
-                j = left + i
+                j, here = left + i, scratch + i * SIZE
+                x, following = _kept(here, X), _kept(here, FOLLOWING)
+                ended, cut = _kept(here, ENDED) != 0, _kept(here, CUT) != 0
+                stopped = _kept(here, STOPPED) != 0
                 ends_here = simd.load_flag(_at(ends_, row, t, j))
                 cuts_here = simd.load_flag(_at(cuts_, row, t, j))
                 if ends_here or cuts_here:
-                    ended[i], cut[i], stopped[i] = ends_here, cuts_here, True
-                    x[i] = 0.0
-                    following[i] = 0.0
+                    ended, cut, stopped = ends_here, cuts_here, True
+                    x = following = 0.0
                     if not ends_here:
-                        following[i] = np.float64(simd.load1(E, _at(f_, row, t, j)))
+                        following = np.float64(simd.load1(E, _at(f_, row, t, j)))
                 value = np.float64(simd.load1(E, _at(v_, row, t, j)))
                 advantage = 0.0
                 valid = simd.load_flag(_at(mask_, row, t, j))
                 if valid:
                     reward = np.float64(simd.load1(E, _at(r_, row, t, j)))
                     rho = np.float64(simd.load1(E, _at(rho_, row, t, j)))
-                    n = following[i]
-                    if ended[i]:
+                    n = following
+                    if ended:
                         n = 0.0
                     elif how & GIVEN:
                         n = np.float64(simd.load1(E, _at(n_, row, t, j)))
-                    elif cut[i] and how & CURRENT:
+                    elif cut and how & CURRENT:
                         n = value
                     mixture, passed = n, 0.0
-                    if not stopped[i]:
-                        mixture = after[i] + lam * x[i]
-                        passed = gamma * lam * _leaky(rho, c_clip, leak) * x[i]
-                    x[i] = passed + _leaky(rho, rho_clip, leak) * (reward + gamma * n - value)
+                    if not stopped:
+                        mixture = _kept(here, AFTER) + lam * x
+                        passed = gamma * lam * _leaky(rho, c_clip, leak) * x
+                    x = passed + _leaky(rho, rho_clip, leak) * (reward + gamma * n - value)
                     advantage = _least(rho, pg_rho_clip) * (reward + gamma * mixture - value)
-                    following[i] = after[i] = value
-                    ended[i] = cut[i] = stopped[i] = False
+                    following = value
+                    _put(here, AFTER, value)
+                    ended = cut = stopped = False
                 error = target = 0.0
                 if valid or how & CARRIED:
-                    error, target = x[i], x[i] + value
+                    error, target = x, x + value
                 simd.store1(E, _at(vs_, row, t, j), simd.rounded(E, target))
                 simd.store1(E, _at(advantages_, row, t, j), simd.rounded(E, advantage))
                 simd.store1(E, _at(errors_, row, t, j), simd.rounded(E, error))
+                _put(here, X, x)
+                _put(here, FOLLOWING, following)
+                _put(here, ENDED, 1.0 if ended else 0.0)
+                _put(here, CUT, 1.0 if cut else 0.0)
+                _put(here, STOPPED, 1.0 if stopped else 0.0)
 
 
 @cache
-def compiled(dtype: str) -> Any:
+def build(dtype: str) -> Any:
     """The kernel."""
     E = simd.ELEMENTS[dtype]
 

@@ -228,7 +228,7 @@ def check_arguments(call: Call) -> None:
         if "complex" in _arrays.dtype_name(x) or not _arrays.is_number_dtype(_arrays.dtype_name(x)):
             raise TypeError(f"{n} must be real numbers, not {x.dtype}")
         check_broadcast(n, x, shape, rewards)
-    _check_own(call)
+    check_own(call)
 
     is_longer = has_values and tuple(call.values.shape) == longer
     sources = {
@@ -305,7 +305,7 @@ def check_bounds(own: Own, x: Any) -> None:
     raise ValueError(f"{own.name} must be {bounds}, not {x!r}")
 
 
-def _check_own(call: Call) -> None:
+def check_own(call: Call) -> None:
     """Raise for a number out of range, an option that is none, or what does not go together."""
     for own, x in zip(call.estimator.own, call.own or (), strict=True):
         if own.words:

@@ -30,6 +30,7 @@ from linscan.rl._call import (
     Call,
     Own,
     check_arguments,
+    check_own,
     look_at,
     promoted,
 )
@@ -127,11 +128,13 @@ def _checked(call: Call) -> str:
         return promoted(call)
     key, _ = look_at(call)
     dtype = _results.get(key)
-    if dtype is None:
-        check_arguments(call)
-        if len(_results) >= 1024:
-            _results.clear()
-        dtype = _results[key] = promoted(call)
+    if dtype is not None:
+        check_own(call)  # numbers, which are no part of a signature
+        return dtype
+    check_arguments(call)
+    if len(_results) >= 1024:
+        _results.clear()
+    dtype = _results[key] = promoted(call)
     return dtype
 
 

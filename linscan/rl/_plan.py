@@ -109,6 +109,7 @@ class EstimatorPlan(NamedTuple):
 
         ``arrays`` are the call's own; ``given`` is what it was before it was put in plain terms.
         """
+        # An operand of a rewritten call may be a copy, whose address says nothing about `out`.
         if self.by_address is not None and (call is given or call.out is None):
             into, check = call.out, None
             if into is not None:
@@ -177,10 +178,10 @@ class EstimatorPlan(NamedTuple):
         others: dict[str, Any] = {}
         for field, x in enumerate(flat(given)[1 : 1 + OWN + len(given.own or ())]):
             if not (x is None or type(x) is float) and hasattr(x, "shape"):
-                others[self.name(field)] = _host.seen(x)
+                others[self.name(field)] = x
         for label, x in out.items():
             check_memory(label, x, others)
-            others[label] = _host.seen(x)
+            others[label] = x
         return tuple(out.values())
 
 
@@ -194,8 +195,8 @@ def plan_estimate(call: Call) -> tuple[EstimatorPlan, Call, tuple[Any, ...]]:
     """The plan of such a call, made once for each signature; the call in the plan's terms.
 
     A plan deals in arrays, bool flags and masks.  A call that speaks of anything else (lists,
-    numeric flags, lengths, packed sequences, a value too many) is rewritten first.  The operands
-    of the result come a second time, in NumPy where that is possible.
+    numeric flags, lengths, packed sequences, a value too many) is rewritten first.  The arrays of
+    the result come a second time, in a tuple.
     """
     if call.out_dtype is not None and not isinstance(call.out_dtype, str):
         call = call._replace(out_dtype=_arrays.dtype_of("out_dtype", call.out_dtype))
@@ -287,8 +288,10 @@ def _plan(call: Call) -> EstimatorPlan:
             bind,
             {given[x.field][0]: (given[x.field][2], x.view) for x in arrays},
             out,
-            _host.maker(call.rewards, shape, problem.out_dtype, len(call.estimator.outputs)),
+            shape,
             whole.block,
+            problem.out_dtype,
+            call.estimator.outputs,
         )
 
     return EstimatorPlan(
