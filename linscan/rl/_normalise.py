@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,36 @@ def is_plain(call: Call) -> bool:
         and call.check != "full"
         and (call.values is None or call.values.shape == call.rewards.shape)
     )
+
+
+def rewriting_of(call: Call) -> Callable[[Call], Call]:
+    """What makes plain calls of those with the signature of this one, which is not."""
+    if _has_one_value_more(call):
+        shorter = without_last_value(call)
+        if is_plain(shorter):
+            check_arguments(call)
+            return without_last_value
+    return normalise
+
+
+def _has_one_value_more(call: Call) -> bool:
+    """Whether ``values`` have the shape of ``rewards`` but for one more step, and are the last."""
+    rewards, values, axis = call.rewards, call.values, call.axis
+    if call.last_values is not None or type(axis) is not int:
+        return False
+    if not (_arrays.is_plain(rewards) and _arrays.is_plain(values)):
+        return False
+    if values.ndim != rewards.ndim or not -rewards.ndim <= axis < rewards.ndim:
+        return False
+    return bool(values.shape[axis] == rewards.shape[axis] + 1)
+
+
+def without_last_value(call: Call) -> Call:
+    """The same call with a value more than steps as the last value."""
+    axis = call.axis % call.rewards.ndim
+    time, before = call.rewards.shape[axis], (slice(None),) * axis
+    values, last = call.values[(*before, slice(time))], call.values[(*before, time)]
+    return call._replace(values=values, last_values=last)
 
 
 def normalise(call: Call) -> Call:

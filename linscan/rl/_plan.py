@@ -31,7 +31,7 @@ from linscan.rl._call import (
     role_of,
 )
 from linscan.rl._compose import compose
-from linscan.rl._normalise import is_plain, normalise
+from linscan.rl._normalise import is_plain, rewriting_of
 from linscan.rl._tracked import estimate_tracked
 
 
@@ -187,8 +187,8 @@ class EstimatorPlan(NamedTuple):
 
 WEIGHTS = EstimatorInputs._fields.index("gamma")
 EMPTY: list[Any] = [*[None] * OWN, ()]
-_plans: dict[Any, EstimatorPlan | None] = {}
-"""By signature; None: such a call is rewritten before it is planned."""
+_plans: dict[Any, EstimatorPlan] = {}
+_rewritings: dict[Any, Callable[[Call], Call]] = {}
 
 
 def plan_estimate(call: Call) -> tuple[EstimatorPlan, Call, tuple[Any, ...]]:
@@ -202,22 +202,26 @@ def plan_estimate(call: Call) -> tuple[EstimatorPlan, Call, tuple[Any, ...]]:
         call = call._replace(out_dtype=_arrays.dtype_of("out_dtype", call.out_dtype))
     key, arrays = look_at(call)
     plan = _plans.get(key)
-    if plan is None and (key in _plans or not is_plain(call)):
-        _keep(key, None)
-        call = normalise(call)
-        key, arrays = look_at(call)
-        plan = _plans.get(key)
+    if plan is None:
+        rewriting = _rewritings.get(key)
+        if rewriting is None and not is_plain(call):
+            rewriting = rewriting_of(call)
+            _keep(_rewritings, key, rewriting)
+        if rewriting is not None:
+            call = rewriting(call)
+            key, arrays = look_at(call)
+            plan = _plans.get(key)
     if plan is None:
         check_arguments(call)
         plan = _plan(call)
-        _keep(key, plan)
+        _keep(_plans, key, plan)
     return plan, call, arrays
 
 
-def _keep(key: Any, plan: EstimatorPlan | None) -> None:
-    if len(_plans) >= 1024:
-        _plans.clear()
-    _plans[key] = plan
+def _keep(kept: dict[Any, Any], key: Any, x: Any) -> None:
+    if len(kept) >= 1024:
+        kept.clear()
+    kept[key] = x
 
 
 def _plan(call: Call) -> EstimatorPlan:
