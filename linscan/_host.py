@@ -20,6 +20,9 @@ PAGE = 4096
 LARGE = 1 << 22
 """From this many bytes on, results come from a page-aligned block, for which NumPy asks the system
 for huge pages: page faults would cost more than the scan."""
+HUGE_PAGE = 1 << 21
+VERY_LARGE = 16 * HUGE_PAGE
+"""From this many bytes on, the block consists of huge pages alone."""
 
 STORAGE = {name: np.dtype(name) for name in (*ACCUMULATE, "bool") if name != "bfloat16"}
 """What NumPy stores a dtype as."""
@@ -189,7 +192,8 @@ def empty(shape: tuple[int, ...], dtype: str, count: int = 1) -> list[NDArray[An
     if n * kind.itemsize * count < LARGE:
         return [np.empty(shape, kind) for _ in range(count)]
     pitch = -(-n * kind.itemsize // PAGE) * PAGE
-    block = np.empty(pitch * count + PAGE, np.uint8)
-    start = -block.ctypes.data % PAGE
+    page = PAGE if pitch * count < VERY_LARGE else HUGE_PAGE
+    block = np.empty((pitch * count // page + 2) * page, np.uint8)
+    start = -address(block) % page
     pages = block[start : start + pitch * count].view(kind)
     return [x[:n].reshape(shape) for x in pages.reshape(count, -1)]

@@ -238,3 +238,16 @@ def test_fresh_results_in_inference_mode() -> None:
     for out in ((outside, inside), (inside, outside)):
         with pytest.raises(ValueError, match="inference tensor"):
             linscan.gae(*x, **OPTIONS, out=out)
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 350_001), (5, 4_200_001)])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_fresh_memory_is_whole_and_apart(shape: tuple[int, ...], count: int) -> None:
+    arrays = _host.empty(shape, "float32", count)
+    assert [x.shape for x in arrays] == [shape] * count
+    for k, x in enumerate(arrays):
+        assert x.flags.c_contiguous
+        x.flat[0] = x.flat[-1] = k
+    assert [(x.flat[0], x.flat[-1]) for x in arrays] == [(k, k) for k in range(count)]
+    if count * arrays[0].nbytes >= _host.VERY_LARGE:
+        assert arrays[0].ctypes.data % _host.HUGE_PAGE == 0
