@@ -116,20 +116,20 @@ def _normalised(call: Call) -> Call:
         terminated, truncated, missing = _either(terminated, truncated), None, None
 
     values, last_values = call.values, call.last_values
-    longer = values is not None and values.shape[axis] > time
+    longer = values if values is not None and values.shape[axis] > time else None
     if call.lengths is not None:
         xp = _arrays.namespace(rewards)
         lengths = _lengths(call.lengths, rewards, axis, check)
         mask = _both(mask, _steps(xp, rewards, axis) < lengths)
-        if longer:
-            there = _steps(xp, values, axis) == lengths
-            picked = xp.where(there, values, 0)
-            last_values = xp.sum(picked, axis=axis, keepdims=True, dtype=values.dtype).reshape(rest)
-    if longer:
+        if longer is not None:
+            there = _steps(xp, longer, axis) == lengths
+            picked = xp.where(there, longer, 0)
+            last_values = xp.sum(picked, axis=axis, keepdims=True, dtype=longer.dtype).reshape(rest)
+    if longer is not None:
         split = (slice(None),) * axis
         if last_values is None:
-            last_values = values[(*split, slice(time, None))].reshape(rest)
-        values = values[(*split, slice(time))]
+            last_values = longer[(*split, slice(time, None))].reshape(rest)
+        values = longer[(*split, slice(time))]
     call = call._replace(
         values=values,
         last_values=last_values,
