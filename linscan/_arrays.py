@@ -41,13 +41,18 @@ def is_plain(x: Any) -> bool:
     """Whether ``x`` is an array that :func:`as_array` would leave as it is."""
     if type(x) is np.ndarray:
         return True
-    return is_torch(x) and x.layout is sys.modules["torch"].strided
+    return is_torch(x) and x.layout is sys.modules["torch"].strided and not x.is_nested
 
 
 def as_array(name: str, x: Any) -> Any:
     """``x`` as an array: lists go through NumPy, arrays pass; anything else is a TypeError."""
     if is_plain(x):
         return x
+    if is_torch(x) and x.is_nested:
+        raise TypeError(
+            f"{name} must be a dense tensor, not a nested one: pad it, or concatenate its parts "
+            "and pass cu_seqlens="
+        )
     if is_torch(x):
         raise TypeError(f"{name} must be a dense tensor, not {x.layout}: pass {name}.to_dense()")
     if isinstance(x, np.ma.MaskedArray):

@@ -41,8 +41,7 @@ class ByAddress(NamedTuple):
         results = self.make() if out is None else out
         addresses = list(map(self.address, (*operands, *results)))
         if 0 in addresses:
-            name = self.names[addresses.index(0)]
-            raise ValueError(f"{name} has no memory: its storage is released, or never was there")
+            raise ValueError(f"{self.names[addresses.index(0)]} {_host.NO_MEMORY}")
         if check is not None and not (
             self._apart(addresses, len(results), in_place_of)
             and all(map(_host.is_writeable, results))
@@ -86,9 +85,12 @@ def by_address(
     if not all(map(_host.has_address, arrays)):
         return None
     address = _host.address_of(type(arrays[0]))
+    addresses = list(map(address, arrays))
+    if 0 in addresses:
+        raise ValueError(f"{(*operands, *out)[addresses.index(0)]} {_host.NO_MEMORY}")
     views = [_host.view(x).reshape(seen_as) for x, seen_as in operands.values()]
     views += [_host.view(x).reshape(block) for x in out.values()]
-    if list(map(_host.address, views)) != list(map(address, arrays)):
+    if list(map(_host.address, views)) != addresses:
         return None
     strides, spans = list(map(_host.strides, views)), list(map(_host.span, views))
     if not out:

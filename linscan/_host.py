@@ -24,6 +24,8 @@ HUGE_PAGE = 1 << 21
 VERY_LARGE = 16 * HUGE_PAGE
 """From this many bytes on, the block consists of huge pages alone."""
 
+NO_MEMORY = "has no memory: its storage is released, or never was there"
+
 STORAGE = {name: np.dtype(name) for name in (*ACCUMULATE, "bool") if name != "bfloat16"}
 """What NumPy stores a dtype as."""
 STORAGE["bfloat16"] = np.dtype("uint16")  # NumPy has none: its bits travel, and the problem says so
@@ -61,8 +63,12 @@ def view(x: Any) -> Any:
     """
     if type(x) is np.ndarray:
         return x
+    if has_address(x) and x.numel() and not x.data_ptr():
+        raise ValueError(f"a tensor of shape {tuple(x.shape)} {NO_MEMORY}")
     x = seen(x)
-    if x is None or isinstance(x, (np.ndarray, np.generic, int, float, complex)):
+    if isinstance(x, np.ndarray):
+        return np.asarray(x)
+    if x is None or isinstance(x, (np.generic, int, float, complex)):
         return x
     torch = sys.modules["torch"]
     x = x.detach().resolve_conj().resolve_neg()

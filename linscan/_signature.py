@@ -20,12 +20,17 @@ class Pattern:
     def __init__(self, types: tuple[type, ...]) -> None:
         kinds = list(enumerate(types))
         by_value = [i for i, kind in kinds if issubclass(kind, (str, int))]
-        by_type = [i for i, kind in kinds if kind in (float, complex, NoneType)]
+        by_type = [i for i, kind in kinds if kind is NoneType or _is_number(kind)]
         arrays = [i for i, _ in kinds if i not in (*by_value, *by_type)]
         self.values = itemgetter(*by_value) if by_value else len
         self.arrays = itemgetter(*arrays, 0, 0)  # two more, for it makes no tuple of just one
         self.signatures = [_of_type(types[i]) for i in arrays]
         self.all_numpy = all(types[i] is np.ndarray for i in arrays)
+
+
+def _is_number(kind: type) -> bool:
+    """Whether it is float or complex, but none of NumPy's."""
+    return issubclass(kind, (float, complex)) and not issubclass(kind, np.generic)
 
 
 _patterns: dict[tuple[type, ...], Pattern] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -204,16 +205,60 @@ def test_tensors_that_require_gradients_share_a_plan_with_those_that_do_not() ->
         linscan.gae(*x, **OPTIONS, out=out)
 
 
-def test_a_tensor_without_memory_is_refused() -> None:
+@pytest.mark.parametrize("healthy_first", [True, False])
+def test_a_tensor_without_memory_is_refused(healthy_first: bool) -> None:
     torch: Any = pytest.importorskip("torch", reason="torch is not installed")
-    x = torch.from_numpy(normal(2, 30)).clone()
-    rewards, values = x[0].clone(), x[1].clone()
-    linscan.gae(rewards, values, **OPTIONS)
-    values.untyped_storage().resize_(0)
-    with pytest.raises(ValueError, match="values has no memory"):
-        linscan.gae(rewards, values, **OPTIONS)
-    with pytest.raises(ValueError, match="b has no memory"):
-        linscan.scan(0.5, values)
+
+    def check(n: int, name: str, run: Any) -> None:
+        for released in ([False] if healthy_first else []) + [True, False, True]:
+            x = torch.ones(2, n + healthy_first)
+            if not released:
+                run(x)
+                continue
+            x.untyped_storage().resize_(0)
+            with pytest.raises(ValueError, match=f"^{name} has no memory"):
+                run(x)
+
+    check(31, "values", lambda x: linscan.gae(torch.ones_like(x), x, **OPTIONS))
+    check(33, "b", lambda x: linscan.scan(0.5, x))
+    check(35, "a tensor of .*", lambda x: linscan.scan(0.5, x, return_final=True))
+    check(37, "(out|a tensor of .*)", lambda x: linscan.scan(0.5, torch.ones_like(x), out=x))
+
+
+class Half(float):
+    """A number of a type of its own."""
+
+
+def test_numbers_of_other_types(library: Any) -> None:
+    b = library(np.ones((4, 16)))
+    for _ in range(2):
+        assert np.asarray(linscan.scan(Half(0.5), b))[0, :3].tolist() == [1, 1.5, 1.75]
+        returns = linscan.discounted_returns(b, gamma=Half(0.5))
+        assert np.asarray(returns)[0, -3:].tolist() == [1.75, 1.5, 1]
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
+def test_out_of_subclasses() -> None:
+    x = normal(2, 3, 8)
+    expected = linscan.gae(*x, **OPTIONS)
+    for _ in range(2):
+        out = np.matrix(np.empty((3, 8))), np.empty((3, 8)).view(Units)
+        found = linscan.gae(*x, **OPTIONS, out=out)
+        assert found.advantages is out[0]
+        for y, z in zip(out, expected, strict=True):
+            np.testing.assert_array_equal(np.asarray(y), z)
+
+
+def test_nested_tensors_are_refused_by_name() -> None:
+    torch: Any = pytest.importorskip("torch", reason="torch is not installed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        nested = torch.nested.nested_tensor([torch.ones(3), torch.ones(5)])
+    for _ in range(2):
+        with pytest.raises(TypeError, match="b must be a dense tensor"):
+            linscan.scan(0.5, nested)
+        with pytest.raises(TypeError, match="rewards must be a dense tensor"):
+            linscan.discounted_returns(nested, gamma=0.5)
 
 
 def test_bfloat16() -> None:
