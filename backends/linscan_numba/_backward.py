@@ -23,8 +23,8 @@ from linscan_numba import _simd as simd
 from linscan_numba import _threads
 from linscan_numba._abreast import STEPS
 from linscan_numba._jit import jit
-from linscan_numba._launch import FIRST, kernel, place, plan_of, share
-from linscan_numba._operands import NOWHERE, line, locate, sizes, walk
+from linscan_numba._launch import FIRST, kernel, locate, place, plan_of, share
+from linscan_numba._operands import NOWHERE, line, sizes, walk
 from linscan_numba._plain import plain
 from linscan_numba._time_last import VECTORS
 
@@ -133,9 +133,10 @@ def _tile(
 def _rows(direction: Any, E: Any, plan: int, part: int, parts: int) -> None:
     """One of ``parts`` parts of the rows."""
     outer, steps, _ = sizes(plan)
-    a_, x_ = walk(direction, plan, A), walk(direction, plan, X)
-    g_, reset_ = walk(direction, plan, G), walk(direction, plan, RESET)
-    lam_, grad_ = walk(direction, plan, LAM), walk(direction, plan, GRAD)
+    a_, x_ = walk(direction, plan, locate(plan, A)), walk(direction, plan, locate(plan, X))
+    g_, reset_ = walk(direction, plan, locate(plan, G)), walk(direction, plan, locate(plan, RESET))
+    lam_ = walk(direction, plan, locate(plan, LAM))
+    grad_ = walk(direction, plan, locate(plan, GRAD))
     initial_ = locate(plan, INITIAL)
     length = VECTORS * simd.lanes(E)
     begin, end = share(outer, part, parts)

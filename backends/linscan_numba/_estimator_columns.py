@@ -41,6 +41,7 @@ from linscan_numba._launch import (
     TIME,
     kernel,
     line,
+    locate,
     peek,
     share,
     stride,
@@ -104,9 +105,12 @@ def one_step(
 
 
 @jit(inline=True)
-def first_line(plan: int, operand: int, row: int, column: int) -> Any:
-    """The address of an operand's first step, and the bytes from one step to the next."""
-    return line(plan, operand, row, column), stride(plan, operand, TIME)
+def first_line(x: Any, row: int, column: int) -> Any:
+    """The address of an operand's first step, and the bytes from one step to the next.
+
+    ``x``: what :func:`locate` found.
+    """
+    return x[0] + row * x[1] + column * x[3], x[2]
 
 
 @jit(inline=True)
@@ -144,17 +148,17 @@ def few_columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
             last = line(plan, LAST_VALUES, row, column)
             follows = simd.load_edge(token, last, whole, inside, zero)
             state = Columns(zero, follows, never, never, always)
-            rewards = first_line(plan, REWARDS, row, column)
-            values = first_line(plan, VALUES, row, column)
-            nexts = first_line(plan, NEXT_VALUES, row, column)
-            finals = first_line(plan, FINAL_VALUES, row, column)
+            rewards = first_line(locate(plan, REWARDS), row, column)
+            values = first_line(locate(plan, VALUES), row, column)
+            nexts = first_line(locate(plan, NEXT_VALUES), row, column)
+            finals = first_line(locate(plan, FINAL_VALUES), row, column)
             ends, cuts = (
-                first_line(plan, ENDED, row, column),
-                first_line(plan, TRUNCATED, row, column),
+                first_line(locate(plan, ENDED), row, column),
+                first_line(locate(plan, TRUNCATED), row, column),
             )
-            masks = first_line(plan, MASK, row, column)
-            to_advantages = first_line(plan, ADVANTAGES, row, column)
-            to_returns = first_line(plan, RETURNS, row, column)
+            masks = first_line(locate(plan, MASK), row, column)
+            to_advantages = first_line(locate(plan, ADVANTAGES), row, column)
+            to_returns = first_line(locate(plan, RETURNS), row, column)
             for t in range(time - 1, -1, -1):
                 reward = simd.load_edge(token, at(rewards, t), whole, inside, zero)
                 value = simd.load_edge(token, at(values, t), whole, inside, zero)

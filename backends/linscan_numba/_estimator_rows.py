@@ -36,7 +36,7 @@ from linscan_numba._estimator_kernels import (
     whole_line,
 )
 from linscan_numba._jit import jit
-from linscan_numba._launch import HOW, OUTER, TIME, kernel, line, peek, share, stride
+from linscan_numba._launch import HOW, OUTER, TIME, kernel, line, locate, peek, share, stride
 from linscan_numba._simd import FLOAT64, FORWARD, REVERSE, SCRATCH, Token
 
 
@@ -201,24 +201,24 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
 
 
 @jit(inline=True)
-def four(token: Token, plan: int, operand: int, row: int, t: int, n: Any) -> Any:
-    """Step ``t`` and the three before it of a vector of rows, or the first ``n`` of the four."""
-    address = line(plan, operand, row, 0) + t * stride(plan, operand, TIME)
-    return simd.load_rows(REVERSE, token, address, stride(plan, operand, OUTER), n)
+def four(token: Token, x: Any, row: int, t: int, n: Any) -> Any:
+    """Step ``t`` and the three before it of a vector of rows, or the first ``n`` of the four.
+
+    ``x``: the operand, as :func:`locate` found it.
+    """
+    return simd.load_rows(REVERSE, token, x[0] + row * x[1] + t * x[2], x[1], n)
 
 
 @jit(inline=True)
-def four_flags(token: Token, plan: int, operand: int, row: int, t: int, n: Any) -> Any:
+def four_flags(token: Token, x: Any, row: int, t: int, n: Any) -> Any:
     """The same of bools."""
-    address = line(plan, operand, row, 0) + t * stride(plan, operand, TIME)
-    return simd.load_rows_flags(REVERSE, token, address, stride(plan, operand, OUTER), n)
+    return simd.load_rows_flags(REVERSE, token, x[0] + row * x[1] + t * x[2], x[1], n)
 
 
 @jit(inline=True)
-def put_four(token: Token, plan: int, operand: int, row: int, t: int, n: Any, x: Any) -> None:
+def put_four(token: Token, x: Any, row: int, t: int, n: Any, steps: Any) -> None:
     """Write what :func:`four` would read."""
-    address = line(plan, operand, row, 0) + t * stride(plan, operand, TIME)
-    simd.store_rows(REVERSE, token, address, stride(plan, operand, OUTER), n, x)
+    simd.store_rows(REVERSE, token, x[0] + row * x[1] + t * x[2], x[1], n, steps)
 
 
 @jit(inline=True)
@@ -258,17 +258,18 @@ def back_four(
 ) -> Any:
     """Four steps of a vector of rows: the states and the values that they hand on."""
     how, no = peek(plan, HOW), simd.never(token)
-    reward, value = four(token, plan, REWARDS, row, t, n), four(token, plan, VALUES, row, t, n)
+    reward = four(token, locate(plan, REWARDS), row, t, n)
+    value = four(token, locate(plan, VALUES), row, t, n)
     following, final = (follows, value[0], value[1], value[2]), value
     if how & GIVEN != 0:
-        following = four(token, plan, NEXT_VALUES, row, t, n)
+        following = four(token, locate(plan, NEXT_VALUES), row, t, n)
     ended = truncated = no, no, no, no
     cuts = at_end, no, no, no
     if flags is not None:
-        ended = four_flags(token, plan, ENDED, row, t, n)
-        truncated = four_flags(token, plan, TRUNCATED, row, t, n)
+        ended = four_flags(token, locate(plan, ENDED), row, t, n)
+        truncated = four_flags(token, locate(plan, TRUNCATED), row, t, n)
         if how & CURRENT == 0:
-            final = four(token, plan, FINAL_VALUES, row, t, n)
+            final = four(token, locate(plan, FINAL_VALUES), row, t, n)
         cuts = (
             simd.either(at_end, simd.either(ended[0], truncated[0])),
             simd.either(ended[1], truncated[1]),
@@ -281,12 +282,12 @@ def back_four(
     x2 = one_of_four(2, *read, w, cuts[2], x1, advantages)
     x3 = one_of_four(3, *read, w, cuts[3], x2, advantages)
     if advantages is not None:
-        put_four(token, plan, ADVANTAGES, row, t, n, (x0, x1, x2, x3))
+        put_four(token, locate(plan, ADVANTAGES), row, t, n, (x0, x1, x2, x3))
         x0, x1 = simd.add(x0, value[0]), simd.add(x1, value[1])
         returns = x0, x1, simd.add(x2, value[2]), simd.add(x3, value[3])
-        put_four(token, plan, RETURNS, row, t, n, returns)
+        put_four(token, locate(plan, RETURNS), row, t, n, returns)
     else:
-        put_four(token, plan, RETURNS, row, t, n, (x0, x1, x2, x3))
+        put_four(token, locate(plan, RETURNS), row, t, n, (x0, x1, x2, x3))
     return x3, value[3]
 
 

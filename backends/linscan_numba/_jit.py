@@ -14,7 +14,7 @@ import numba
 def _sources() -> str:
     """A digest of this package's source files."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from linscan import _host
 from linscan._protocol import Strides
 from linscan_numba._jit import jit, kept_on_disk, name_for_cache
-from linscan_numba._simd import _I64, _emits, _Emitter
+from linscan_numba._simd.elements import I64
+from linscan_numba._simd.emitter import Emitter, emits
 
 OUTER, TIME, INNER, HOW = range(4)
 """The first numbers of a plan: the sizes of the result; what else a call has, as its kernel says.
@@ -77,29 +78,53 @@ def absent(dtype: str) -> NDArray[Any]:
     return np.zeros((1, 128, 1), dtype)[:, 64:65]
 
 
-@_emits(lambda plan, k: (types.int64, types.int64, types.int64))
-def peek(emit: _Emitter, plan: Any, k: Any) -> Any:
+# These are instructions rather than functions, which numba would compile for every operand anew.
+
+
+def _number(emit: Emitter, plan: Any, k: Any) -> Any:
+    return emit.builder.load(emit.builder.gep(emit.pointer(plan, I64), [k]))
+
+
+def _of_operand(emit: Emitter, plan: Any, operand: Any, k: int) -> Any:
+    """Number ``k`` of an operand: its address, or the stride ``k - 1``."""
+    first = emit.builder.mul(operand, ir.Constant(I64, 4))
+    return _number(emit, plan, emit.builder.add(first, ir.Constant(I64, k)))
+
+
+@emits(lambda plan, k: (types.int64,) * 3)
+def peek(emit: Emitter, plan: Any, k: Any) -> Any:
     """Number ``k`` of a plan."""
-    return emit.builder.load(emit.builder.gep(emit.pointer(plan, _I64), [k]))
+    return _number(emit, plan, k)
 
 
-@jit(inline=True)
-def stride(plan: int, operand: int, axis: int) -> Any:
+@emits(lambda plan, operand: (types.UniTuple(types.int64, 4), types.int64, types.int64))
+def locate(emit: Emitter, plan: Any, operand: Any) -> Any:
+    """``(address, outer, time, inner)`` of an operand."""
+    numbers = [_of_operand(emit, plan, operand, k) for k in range(4)]
+    return emit.context.make_tuple(emit.builder, emit.returns, numbers)
+
+
+@emits(lambda plan, operand, axis: (types.int64,) * 4)
+def stride(emit: Emitter, plan: Any, operand: Any, axis: Any) -> Any:
     """The bytes from one element to the next along an axis: ``OUTER``, ``TIME`` or ``INNER``."""
-    return peek(plan, 4 * operand + 1 + axis)
+    first = emit.builder.mul(operand, ir.Constant(I64, 4))
+    return _number(emit, plan, emit.builder.add(emit.builder.add(first, axis), ir.Constant(I64, 1)))
 
 
-@jit(inline=True)
-def line(plan: int, operand: int, row: int, column: int) -> Any:
+@emits(lambda plan, operand, row, column: (types.int64,) * 5)
+def line(emit: Emitter, plan: Any, operand: Any, row: Any, column: Any) -> Any:
     """The address of an operand's first step in a row and column."""
-    address = peek(plan, 4 * operand)
-    return address + row * stride(plan, operand, OUTER) + column * stride(plan, operand, INNER)
+    address = _of_operand(emit, plan, operand, 0)
+    for i, axis in ((row, OUTER), (column, INNER)):
+        bytes_apart = _of_operand(emit, plan, operand, 1 + axis)
+        address = emit.builder.add(address, emit.builder.mul(i, bytes_apart))
+    return address
 
 
-@_emits(lambda kernel, plan, part, parts: (types.none, *(types.int64,) * 4))
-def invoke(emit: _Emitter, kernel: Any, plan: Any, part: Any, parts: Any) -> Any:
+@emits(lambda kernel, plan, part, parts: (types.none, *(types.int64,) * 4))
+def invoke(emit: Emitter, kernel: Any, plan: Any, part: Any, parts: Any) -> Any:
     """Call a kernel by its address."""
-    signature = ir.FunctionType(ir.VoidType(), [_I64] * 3)
+    signature = ir.FunctionType(ir.VoidType(), [I64] * 3)
     emit.builder.call(emit.pointer(kernel, signature), [plan, part, parts])
     return emit.context.get_dummy_value()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from linscan_numba import _simd as simd
 from linscan_numba._jit import jit
-from linscan_numba._launch import FIRST, INNER, OUTER, TIME, peek
+from linscan_numba._launch import FIRST, INNER, OUTER, TIME, locate, peek
 
 A, B, INITIAL, RESET, X = range(FIRST, FIRST + 5)
 """The operands.  A multiplier that is a number is an operand of one element."""
@@ -27,16 +27,9 @@ def sizes(plan: int) -> Any:
 
 
 @jit(inline=True)
-def locate(plan: int, operand: int) -> Any:
-    """``(address, outer, time, inner)`` of an operand."""
-    k = 4 * operand
-    return peek(plan, k), peek(plan, k + 1), peek(plan, k + 2), peek(plan, k + 3)
-
-
-@jit(inline=True)
-def walk(direction: Any, plan: int, operand: int) -> Any:
-    """:func:`locate` in the order of a scan: from its first step on, the stride of time signed."""
-    address, outer, time, inner = locate(plan, operand)
+def walk(direction: Any, plan: int, operand: Any) -> Any:
+    """What :func:`locate` found, from the first step of a scan on, its stride of time signed."""
+    address, outer, time, inner = operand
     if simd.is_reverse(direction):
         return address + (peek(plan, TIME) - 1) * time, outer, -time, inner
     return address, outer, time, inner
@@ -53,9 +46,9 @@ def line(x: Any, row: Any, step: int) -> Any:
 def located(direction: Any, plan: int) -> Any:
     """Where ``a``, ``b``, ``initial``, ``reset`` and the result are, in the order of the scan."""
     return (
-        walk(direction, plan, A),
-        walk(direction, plan, B),
+        walk(direction, plan, locate(plan, A)),
+        walk(direction, plan, locate(plan, B)),
         locate(plan, INITIAL),
-        walk(direction, plan, RESET),
-        walk(direction, plan, X),
+        walk(direction, plan, locate(plan, RESET)),
+        walk(direction, plan, locate(plan, X)),
     )

@@ -16,8 +16,8 @@ from linscan_numba import _simd as simd
 from linscan_numba import _threads
 from linscan_numba._estimator_kernels import CARRIED, CURRENT, GIVEN
 from linscan_numba._jit import jit
-from linscan_numba._launch import FIRST, HOW, absent, kernel, peek, place, plan_of, share
-from linscan_numba._operands import locate, sizes
+from linscan_numba._launch import FIRST, HOW, absent, kernel, locate, peek, place, plan_of, share
+from linscan_numba._operands import sizes
 
 RHOS, REWARDS, VALUES, NEXT_VALUES, LAST_VALUES, FINAL_VALUES = range(FIRST, FIRST + 6)
 TERMINATED, TRUNCATED, MASK = range(FIRST + 6, FIRST + 9)

@@ -129,6 +129,28 @@ def backward(case: Case, shape: Shape) -> float:
     return against_copy(case, work, 5.0 * np.dtype(case.dtype).itemsize, shape[0] * shape[1])
 
 
+def printed(script: str, count: int) -> float:
+    """What a script prints, the median over ``count`` processes.
+
+    Each finds Python's bytecode, as pip leaves it on installation, but no kernels of numba's.
+    """
+    numbers = []
+    with tempfile.TemporaryDirectory() as bytecode:
+        for _ in range(1 + count):
+            with tempfile.TemporaryDirectory() as kernels:
+                environment = os.environ | {
+                    "PYTHONPYCACHEPREFIX": bytecode,
+                    "NUMBA_CACHE_DIR": kernels,
+                }
+                environment.pop("PYTHONDONTWRITEBYTECODE", None)
+                command = [sys.executable, "-c", script]
+                result = subprocess.run(
+                    command, env=environment, check=True, capture_output=True, text=True
+                )
+                numbers.append(float(result.stdout))
+    return float(np.median(numbers[1:]))  # the first writes the bytecode
+
+
 def imported(case: Case) -> float:
     """Milliseconds that ``import linscan`` adds to ``import numpy``, in processes of their own."""
     script = """
@@ -139,12 +161,7 @@ print(time.perf_counter() - start)
 heavy = {"torch", "triton", "cupy", "numba"} & sys.modules.keys()
 if heavy:
     sys.exit(f"import linscan imports {heavy}")"""
-    times = []
-    for _ in range(1 if case.small else case.turns):
-        command = [sys.executable, "-c", script]
-        result = subprocess.run(command, check=True, capture_output=True, text=True)
-        times.append(float(result.stdout))
-    return 1e3 * float(np.median(times))
+    return 1e3 * printed(script, 1 if case.small else case.turns)
 
 
 def pure_numpy(case: Case, shape: Shape, a: str) -> float:
@@ -171,16 +188,7 @@ x = np.ones((256, 4096), {case.dtype!r})
 start = time.perf_counter()
 linscan.gae(x, x, gamma=0.99, lam=0.95)
 print(time.perf_counter() - start)"""
-    times = []
-    for _ in range(1 if case.small else 3):
-        with tempfile.TemporaryDirectory() as empty:
-            command = [sys.executable, "-c", script]
-            environment = os.environ | {"NUMBA_CACHE_DIR": empty}
-            result = subprocess.run(
-                command, env=environment, check=True, capture_output=True, text=True
-            )
-        times.append(float(result.stdout))
-    return float(np.median(times))
+    return printed(script, 1 if case.small else 3)
 
 
 def segments(shape: Shape) -> np.ndarray:
@@ -239,6 +247,7 @@ ROWS = [
         3.5,
         lambda case: pure_numpy(case, ONE, "full"),
         "ns per element",
+        **ONE_DTYPE,
         **NUMPY,
     ),
     Row(
@@ -247,6 +256,7 @@ ROWS = [
         1.6,
         lambda case: pure_numpy(case, ONE, "constant"),
         "ns per element",
+        **ONE_DTYPE,
         **NUMPY,
     ),
 ]
