@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from linscan import _host
+from linscan._host import is_writeable
 from linscan._protocol import Strides
 
 Block = tuple[int, int, int]
 
 
-class ByAddress(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ByAddress:
     """Work that needs to know no more of a call, beyond its signature, than where arrays begin."""
 
     run: Callable[..., None]
@@ -25,35 +28,42 @@ class ByAddress(NamedTuple):
     make: Callable[[], list[Any]]
     """Makes results."""
 
-    def __call__(
+    def fresh(self, operands: Iterable[Any], *numbers: Any) -> list[Any]:
+        """Do it: the results."""
+        results = self.make()
+        addresses = [*map(self.address, operands), *map(self.address, results)]
+        if 0 in addresses:
+            self._refuse(addresses)
+        self.run(addresses, *numbers)
+        return results
+
+    def into(
         self,
-        operands: Sequence[Any],
-        out: Sequence[Any] | None,
-        check: Callable[[], object] | None,
+        out: Sequence[Any],
+        operands: Iterable[Any],
+        check: Callable[[], object],
         *numbers: Any,
         in_place_of: str | None = None,
-    ) -> Sequence[Any]:
-        """Do it: the results, which are ``out`` if that is given.
+    ) -> None:
+        """Do it, with the results in ``out``.
 
         ``check`` raises if ``out`` may not be written, and is asked where that is in doubt.
         ``in_place_of``: the operand whose memory ``out`` is.
         """
-        results = self.make() if out is None else out
-        addresses = list(map(self.address, (*operands, *results)))
+        addresses = [*map(self.address, operands), *map(self.address, out)]
         if 0 in addresses:
-            raise ValueError(f"{self.names[addresses.index(0)]} {_host.NO_MEMORY}")
-        if check is not None and not (
-            self._apart(addresses, len(results), in_place_of)
-            and all(map(_host.is_writeable, results))
-        ):
+            self._refuse(addresses)
+        if not (self._apart(addresses, len(out), in_place_of) and all(map(is_writeable, out))):
             check()
         self.run(addresses, *numbers)
-        if out is not None:
+        if self.address is not _host.address:
             for x in out:
                 _host.written(x)
-        return results
 
-    def _apart(self, addresses: Sequence[int], written: int, but: str | None) -> bool:
+    def _refuse(self, addresses: list[int]) -> None:
+        raise ValueError(f"{self.names[addresses.index(0)]} {_host.NO_MEMORY}")
+
+    def _apart(self, addresses: list[int], written: int, but: str | None) -> bool:
         """Whether the last arrays, which are written, lie where no other array does."""
         bounds: list[tuple[int, int]] = []
         for k, at in enumerate(addresses):

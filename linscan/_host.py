@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from math import prod
-from operator import methodcaller
+from operator import call, methodcaller
 from typing import Any
 
 import numpy as np
@@ -158,7 +158,8 @@ def maker(model: Any, shape: tuple[int, ...], dtype: str, count: int) -> Callabl
         make = partial(
             torch.empty_strided, shape, steps, dtype=getattr(torch, dtype), device=model.device
         )
-    return lambda: [make() for _ in range(count)]
+    makers = (make,) * count
+    return lambda: list(map(call, makers))
 
 
 def is_writeable(out: Any) -> bool:

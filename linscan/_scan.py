@@ -225,10 +225,10 @@ class ScanPlan(NamedTuple):
     ) -> tuple[Any, Any]:
         a, out = call.a, call.out
         if out is None:
-            return by_address(arrays, None, None, a, False)[0], None
+            return by_address.fresh(arrays, a, False)[0], None
         in_place, check = out is call.b, partial(check_memory, "out", out, call.inputs)
         own = "b" if in_place else None
-        by_address(arrays[:-1], (out,), check, a, in_place, in_place_of=own)
+        by_address.into((out,), arrays[:-1], check, a, in_place, in_place_of=own)
         return out, None
 
     def _blocks(self, a: Any, b: Any, initial: Any, reset: Any, out: Any) -> tuple[Any, Any]:

@@ -140,6 +140,14 @@ def test_a_number_is_the_one_of_the_call(a: float) -> None:
     assert np.signbit(linscan.scan(-1.0, b * 0, initial=np.zeros(2, "float32"))[0, 0]) == 0
 
 
+def test_complex_numbers_that_differ_in_the_sign_of_a_zero() -> None:
+    b = np.array([[complex(1, -0.0), complex(0, -0.0)]])
+    for _ in range(2):
+        for imag, negative in ((0.0, False), (-0.0, True)):
+            x = linscan.scan(complex(1, imag), b, backend="numba")
+            assert np.signbit(x[0, 1].imag) == negative
+
+
 def test_threads_that_share_a_plan() -> None:
     x = normal(2, 8, 128)
 

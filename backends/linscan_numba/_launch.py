@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from operator import is_
 from types import MappingProxyType
 from typing import Any
 
@@ -63,7 +62,9 @@ class Numbers:
 
     def __call__(self, *numbers: Any) -> tuple[NDArray[Any], int]:
         last = self._last
-        if last is not None and all(map(is_, last[0], numbers)):  # 0.0 and -0.0 are equal
+        # Zeros of both signs are equal, also as parts of complex numbers.
+        real = not isinstance(numbers[0], (complex, np.complexfloating))
+        if last is not None and last[0] == numbers and 0 not in numbers and real:
             return last[1]
         with np.errstate(all="ignore"):
             array = self._make(*numbers)

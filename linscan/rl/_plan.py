@@ -109,14 +109,15 @@ class EstimatorPlan(NamedTuple):
 
         ``arrays`` are the call's own; ``given`` is what it was before it was put in plain terms.
         """
-        # An operand of a rewritten call may be a copy, whose address says nothing about `out`.
-        if self.by_address is not None and (call is given or call.out is None):
-            into, check = call.out, None
-            if into is not None:
-                into = into if len(self.estimator.outputs) > 1 else (into,)
-                check = partial(self._check_out, given)
-            own = arrays[: len(self.arrays)]
-            return tuple(self.by_address(own, into, check, call.gamma, call.lam))
+        if self.by_address is not None:
+            if call.out is None:
+                return tuple(self.by_address.fresh(arrays, call.gamma, call.lam))
+            # An operand of a rewritten call may be a copy, whose address says nothing about `out`.
+            if call is given:
+                out = call.out if len(self.estimator.outputs) > 1 else (call.out,)
+                check, own = partial(self._check_out, call), arrays[: len(self.arrays)]
+                self.by_address.into(out, own, check, call.gamma, call.lam)
+                return tuple(out)
         out = None if call.out is None else self._check_out(given)
         wrap, block, operands = self.wrap, self.block, self.blank.copy()
         fields = flat(call)
