@@ -94,7 +94,10 @@ def _tile(
     rest = n - whole * lanes
     inside = simd.first_lanes(direction, E, rest)
     inside_x = simd.first_lanes(direction, E, rest - 1)
+    ahead = simd.AHEAD // simd.size(E) * step
     for _ in range(whole):
+        simd.claim(E, lam_ + ahead)
+        simd.claim(E, grad_ + ahead)
         before, state, guard = _vector(
             direction, E, True, inside, inside_x, a_, x_, g_, flags, lam_, grad_,
             before, state, guard,

@@ -177,7 +177,9 @@ def few_columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
                     truncated, state,
                 )  # fmt: skip
                 if advantages is not None:
+                    simd.claim(token, at(to_advantages, t - simd.STEPS_AHEAD))
                     simd.store_edge(token, at(to_advantages, t), whole, inside, first)
+                simd.claim(token, at(to_returns, t - simd.STEPS_AHEAD))
                 simd.store_edge(token, at(to_returns, t), whole, inside, second)
 
     return kernel(run)
@@ -298,6 +300,10 @@ def columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
                         simd.store_flags(token, endings + j * n, state.ended)
                         simd.store_flags(token, cuttings + j * n, state.truncated)
                         simd.store_flags(token, stops + j * n, state.stopped)
+                    if not streamed:
+                        if advantages is not None:
+                            simd.claim(token, to_advantages + place - start * size - by_advantage)
+                        simd.claim(token, to_returns + place - start * size - by_return)
                     if advantages is not None:
                         simd.store(token, to_advantages + place - start * size, first)
                     simd.store(token, to_returns + place - start * size, second)

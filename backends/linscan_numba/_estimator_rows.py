@@ -99,6 +99,9 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
                 at_tile, check = state, zero
                 for t in range(high - n, low - 1, -n):
                     whole = t + n <= time
+                    if advantages is not None:
+                        simd.claim(token, to_advantages + t * size - simd.AHEAD)
+                    simd.claim(token, to_returns + t * size - simd.AHEAD)
                     follows = simd.splat(token, state.value)
                     reward = simd.load_edge(token, rewards + t * size, whole, inside, past)
                     value = simd.load_edge(token, values + t * by_value, whole, inside, follows)

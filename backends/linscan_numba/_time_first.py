@@ -72,6 +72,7 @@ def _block(
                     y = z
             simd.store(W, here, y)
             if not streamed:
+                simd.claim(E, to + j * simd.size(E) + x[1])
                 simd.store(E, to + j * simd.size(E), y)
         for j in range(width - width % n, width):
             y = simd.load1(E, b_from + j * simd.size(E))
@@ -114,6 +115,7 @@ def _narrow(
                 y = simd.select(flags, y, z)
             elif not simd.load_flag(reset[0] + t * reset[1]):
                 y = z
+        simd.claim(E, x[0] + (t + simd.STEPS_AHEAD) * x[1])
         simd.store_edge(E, x[0] + t * x[1], False, inside, y)
         state = y
 

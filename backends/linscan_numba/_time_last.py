@@ -90,7 +90,9 @@ def _vectors(
     x += simd.lead(direction, E)
     rest = n % simd.lanes(E)
     inside = simd.first_lanes(direction, E, rest)
+    ahead = simd.AHEAD // simd.size(E) * simd.step(direction, E)
     for _ in range(n // simd.lanes(E)):
+        simd.claim(E, x + ahead)
         state, guard = _vector(direction, A, E, table, True, inside, a, b, x, state, guard)
         a += simd.lanes(A) * simd.step(direction, A)
         b += simd.lanes(E) * simd.step(direction, E)

@@ -170,14 +170,32 @@ def load_flag(emit: Emitter, address: Any) -> Any:
     return emit.builder.icmp_unsigned("!=", flag, ir.Constant(I8, 0))
 
 
+def _prefetch(emit: Emitter, address: Any, write: int, locality: int) -> Any:
+    hints = [ir.Constant(I32, n) for n in (write, locality, 1)]
+    emit.call("prefetch", emit.pointer(address, I8), *hints, returns=ir.VoidType())
+    return emit.context.get_dummy_value()
+
+
 @emits(lambda address: (types.none, types.int64))
 def prefetch(emit: Emitter, address: Any) -> Any:
     """Ask for the line at an address to be brought to the second-level cache."""
-    read, second_level, data = (ir.Constant(I32, n) for n in (0, 2, 1))
-    emit.call(
-        "prefetch", emit.pointer(address, I8), read, second_level, data, returns=ir.VoidType()
-    )
-    return emit.context.get_dummy_value()
+    return _prefetch(emit, address, write=0, locality=2)
+
+
+AHEAD, STEPS_AHEAD = 1024, 16
+"""How many bytes before it is written memory is claimed; how many steps, where those are small."""
+
+
+@emits(lambda token, address: (types.none, token, types.int64))
+def claim(emit: Emitter, token: Any, address: Any) -> Any:
+    """Ask that this core alone may have the line at an address, which is soon to be written.
+
+    A store has to wait for that, and so do all behind it.  Elements of 2 bytes are not claimed:
+    what they cost is their conversion.
+    """
+    if element_of(emit.types[0]).size == 2:
+        return emit.context.get_dummy_value()
+    return _prefetch(emit, address, write=1, locality=3)
 
 
 @emits(lambda token, address, stride: (element_of(token).vector, token, types.int64, types.int64))
