@@ -77,9 +77,13 @@ def verify(work: Call, rows_axis: int, function: Any, *operands: Any, **keywords
             raise ArithmeticError(f"the result is off by {worst:.1e} of the largest magnitude")
 
 
-def against_copy(case: Case, work: Call, size: float, elements: int) -> float:
-    """The time of ``work`` in times of a copy of ``size`` bytes per element."""
-    times = take_turns([copy(int(size * elements)), work], case.turns)
+def against_copy(case: Case, work: Call, size: float, elements: int, fresh: int = 0) -> float:
+    """The time of ``work`` in times of a copy of ``size`` bytes per element.
+
+    ``fresh``: how many results it makes.
+    """
+    wanted = fresh * elements * np.dtype(case.dtype).itemsize
+    times = take_turns([copy(int(size * elements)), work], case.turns, wanted)
     return float(np.median(times[:, 1] / times[:, 0]))
 
 
@@ -106,7 +110,7 @@ def gae(
     out = (case.fresh(shape), case.fresh(shape)) if into else None
     work = partial(linscan.gae, rewards, values, **keywords, out=out)
     verify(work, -1 - axis, linscan.gae, rewards, values, **keywords)
-    return against_copy(case, work, size, shape[0] * shape[1])
+    return against_copy(case, work, size, shape[0] * shape[1], fresh=0 if into else 2)
 
 
 def scan(case: Case, shape: Shape, a: str) -> float:
@@ -126,7 +130,8 @@ def backward(case: Case, shape: Shape) -> float:
     a, x, g = (case.array(normal(seed, shape, case.dtype) / 4) for seed in (0, 1, 2))
     problem = ScanProblem(*shape[:2], 1, case.dtype, "full")
     work = partial(numba_backend.backward, problem, a, x, None, g, None)
-    return against_copy(case, work, 5.0 * np.dtype(case.dtype).itemsize, shape[0] * shape[1])
+    size = 5.0 * np.dtype(case.dtype).itemsize
+    return against_copy(case, work, size, shape[0] * shape[1], fresh=2)
 
 
 def printed(script: str, count: int) -> float:

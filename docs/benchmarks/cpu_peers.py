@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -286,14 +287,17 @@ WORK = {
 }
 
 
-def compare(ways: list[Way], turns: int) -> dict[str, float]:
-    """The median time of each way in seconds, after a look at what it computes."""
+def compare(ways: list[Way], turns: int, size: int) -> dict[str, float]:
+    """The median time of each way in seconds, after a look at what it computes.
+
+    ``size``: the bytes of an operand.
+    """
     expected = first(ways[0])
     for way in ways:
         worst = np.abs(first(way) - expected).max() / np.abs(expected).max()
         if not worst < 1e-3:
             raise ArithmeticError(f"{way.name} is off by {worst:.1e}")
-    times = np.median(take_turns([way.call for way in ways], turns), axis=0)
+    times = np.median(take_turns([way.call for way in ways], turns, fresh=4 * size), axis=0)
     return {way.name: float(time) for way, time in zip(ways, times, strict=True)}
 
 
@@ -323,7 +327,8 @@ def main() -> None:
         ways = list(WORK[name][0](shape, options.dtype))
         libraries |= {way.name: way.library for way in ways}
         turns = 1 if options.quick else options.turns
-        figures[name]["×".join(map(str, shape))] = compare(ways, turns)
+        size = prod(shape) * np.dtype(options.dtype).itemsize
+        figures[name]["×".join(map(str, shape))] = compare(ways, turns, size)
         forget()
 
     tables = []

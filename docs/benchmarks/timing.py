@@ -27,11 +27,17 @@ SAMPLE = 0.002
 """Shorter calls are repeated for so many seconds, and their time is averaged."""
 
 
-def take_turns(calls: Sequence[Call], turns: int) -> np.ndarray:
+KEPT = 1 << 24
+"""What a process keeps of the memory that it frees, roughly.  More goes back to the system."""
+
+
+def take_turns(calls: Sequence[Call], turns: int, fresh: int = 0) -> np.ndarray:
     """Seconds per call, ``[turns, calls]``.
 
     The calls alternate, since the machine's speed drifts; in an order that is drawn for each turn,
-    since the memory that one frees is what the next one gets.
+    since the memory that one frees is what the next one gets.  ``fresh``: how many bytes a call may
+    want.  If they are many they are had once before each, since a virtual machine returns what is
+    free to its host, and its first use after that takes ten times as long.
     """
     counts = []
     for call in calls:
@@ -41,6 +47,8 @@ def take_turns(calls: Sequence[Call], turns: int) -> np.ndarray:
     orders = np.random.default_rng(0)
     for turn in times:
         for i in orders.permutation(len(calls)):
+            if fresh > KEPT:
+                np.ones(fresh // 8)
             turn[i] = seconds(calls[i], counts[i])
     return times
 
