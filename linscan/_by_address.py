@@ -10,8 +10,6 @@ from linscan import _host
 from linscan._host import is_writeable
 from linscan._protocol import Strides
 
-Block = tuple[int, int, int]
-
 
 @dataclass(frozen=True, slots=True)
 class ByAddress:
@@ -23,8 +21,9 @@ class ByAddress:
     """What messages call them."""
     address: Callable[[Any], int]
     """What says where one of the call's arrays begins."""
-    spans: tuple[tuple[int, int], ...]
-    """Where the memory of each begins and ends, counted from its address."""
+    pairs: tuple[tuple[int, int, int, int], ...]
+    """Which result and which other array lie apart unless the one begins more than so many bytes
+    and less than so many after the other."""
     make: Callable[[], list[Any]]
     """Makes results."""
 
@@ -53,7 +52,7 @@ class ByAddress:
         addresses = [*map(self.address, operands), *map(self.address, out)]
         if 0 in addresses:
             self._refuse(addresses)
-        if not (self._apart(addresses, len(out), in_place_of) and all(map(is_writeable, out))):
+        if not (self._apart(addresses, in_place_of) and all(map(is_writeable, out))):
             check()
         self.run(addresses, *numbers)
         if self.address is not _host.address:
@@ -63,17 +62,11 @@ class ByAddress:
     def _refuse(self, addresses: list[int]) -> None:
         raise ValueError(f"{self.names[addresses.index(0)]} {_host.NO_MEMORY}")
 
-    def _apart(self, addresses: list[int], written: int, but: str | None) -> bool:
-        """Whether the last arrays, which are written, lie where no other array does."""
-        bounds: list[tuple[int, int]] = []
-        for k, at in enumerate(addresses):
-            first, end = self.spans[k]
-            first, end = first + at, end + at
-            if k >= len(addresses) - written:
-                for i, (other_first, other_end) in enumerate(bounds):
-                    if first < other_end and other_first < end and self.names[i] != but:
-                        return False
-            bounds.append((first, end))
+    def _apart(self, addresses: list[int], but: str | None) -> bool:
+        """Whether results lie where no other array does."""
+        for written, other, low, high in self.pairs:
+            if low < addresses[written] - addresses[other] < high and self.names[other] != but:
+                return False
         return True
 
 
@@ -107,10 +100,12 @@ def by_address(
         own, span = _host.contiguous(block, dtype)
         strides += [own] * len(results)
         spans += [span] * len(results)
+    first = len(operands)
+    pairs = [(k, i) for k in range(first, len(spans)) for i in range(k)]
     return ByAddress(
         bind(tuple(strides)),
         (*operands, *(out or results)),
         address,
-        tuple(spans),
+        tuple([(k, i, spans[i][0] - spans[k][1], spans[i][1] - spans[k][0]) for k, i in pairs]),
         _host.maker(arrays[0], shape, dtype, len(results)),
     )

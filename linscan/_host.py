@@ -163,10 +163,10 @@ def maker(model: Any, shape: tuple[int, ...], dtype: str, count: int) -> Callabl
 
 
 def is_writeable(out: Any) -> bool:
-    """Whether an array of NumPy's own type, or a tensor, raises no doubt that it may be written."""
+    """Whether an array that has an address raises no doubt that it may be written."""
     if type(out) is np.ndarray:
         return out.flags.writeable
-    return not (out.requires_grad or out.is_inference() or out.is_conj() or out.is_neg())
+    return not (out.requires_grad or out.is_inference())
 
 
 def written(out: Any) -> None:

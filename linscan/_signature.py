@@ -79,9 +79,9 @@ def _of_torch(x: Any) -> Any:
 
 
 def _of_sequence(x: Any) -> Any:
-    if all(hasattr(y, "shape") for y in x):
-        return tuple([(type(y), _of_type(type(y))(y)) for y in x])
-    return type(x)
+    if not (x and hasattr(x[0], "shape")):  # no arrays, but maybe very many numbers
+        return type(x)
+    return tuple([(type(y), _of_type(type(y))(y)) for y in x])
 
 
 def _of_other(x: Any) -> Any:
