@@ -156,17 +156,19 @@ def first_true(condition: Any) -> tuple[int, ...] | None:
 
 def binary(name: str, x: Any, check: bool) -> Any:
     """A flag or mask as bool; ValueError with the first position that holds neither 0 nor 1."""
-    if dtype_name(x) == "bool":
+    dtype = dtype_name(x)
+    if dtype == "bool":
         return x
-    if not is_number_dtype(dtype_name(x)) or "complex" in dtype_name(x):
+    if not is_number_dtype(dtype) or "complex" in dtype:
         raise TypeError(f"{name} must be bool, or numbers that are 0 or 1, not {x.dtype}")
+    flags = x != 0
     if check:
-        bad = first_true((x != 0) & (x != 1))
+        bad = first_true(flags != x)
         if bad is not None:
             raise ValueError(
                 f"{name} must be 0 or 1 everywhere, but {at(name, bad)} is {x[bad].item()}"
             )
-    return x != 0
+    return flags
 
 
 def refuse_nan(name: str, x: Any, where: Any = None) -> None:

@@ -62,12 +62,38 @@ def is_plain(call: Call) -> bool:
 
 def rewriting_of(call: Call) -> Callable[[Call], Call]:
     """What makes plain calls of those with the signature of this one, which is not."""
-    if _has_one_value_more(call):
-        shorter = without_last_value(call)
-        if is_plain(shorter):
+    longer = _has_one_value_more(call)
+
+    def shortly(call: Call) -> Call:
+        call = as_terminations(with_bools(call))
+        return without_last_value(call) if longer else call
+
+    flags = [x for n in FLAGS if (x := getattr(call, n)) is not None]
+    if call.check != "full" and all(_arrays.is_plain(x) for x in flags):
+        rest = with_bools(call._replace(check="off", on_missing_bootstrap=None))
+        if is_plain(without_last_value(rest) if longer else rest):
             check_arguments(call)
-            return without_last_value
+            return shortly
     return normalise
+
+
+def with_bools(call: Call) -> Call:
+    """The same call with flags and a mask of bools."""
+    check = looks_at_data(call.check, call.rewards)
+    terminated, truncated, mask = (
+        None if (x := getattr(call, n)) is None else binary(n, x, check) for n in FLAGS
+    )
+    return call._replace(terminated=terminated, truncated=truncated, mask=mask)
+
+
+def as_terminations(call: Call) -> Call:
+    """The same call with truncated steps as terminated ones, where zero is to follow them."""
+    if call.truncation_values is not None or call.next_values is not None:
+        return call._replace(on_missing_bootstrap=None)
+    if call.on_missing_bootstrap != "zero":
+        return call
+    flags = _either(call.terminated, call.truncated)
+    return call._replace(terminated=flags, truncated=None, on_missing_bootstrap=None)
 
 
 def _has_one_value_more(call: Call) -> bool:
@@ -100,22 +126,14 @@ def _normalised(call: Call) -> Call:
     axis, chunk_size = check_options(call.axis, call.chunk_size, call.check)
     call = _as_arrays(call._replace(axis=axis, chunk_size=chunk_size))
     dtype = _checked(call)
+    call = as_terminations(with_bools(call))
     rewards = call.rewards
     shape = tuple(rewards.shape)
     axis = check_axis(call.axis, len(shape), "rewards")
     time = shape[axis]
     rest = (*shape[:axis], *shape[axis + 1 :])
     check = looks_at_data(call.check, rewards)
-    terminated, truncated, mask = (
-        None if (x := getattr(call, n)) is None else binary(n, x, check) for n in FLAGS
-    )
-    missing = call.on_missing_bootstrap
-    if call.truncation_values is not None or call.next_values is not None:
-        missing = None
-    elif missing == "zero":
-        terminated, truncated, missing = _either(terminated, truncated), None, None
-
-    values, last_values = call.values, call.last_values
+    values, last_values, mask = call.values, call.last_values, call.mask
     longer = values if values is not None and values.shape[axis] > time else None
     if call.lengths is not None:
         xp = _arrays.namespace(rewards)
@@ -133,10 +151,7 @@ def _normalised(call: Call) -> Call:
     call = call._replace(
         values=values,
         last_values=last_values,
-        terminated=terminated,
-        truncated=truncated,
         mask=mask,
-        on_missing_bootstrap=missing,
         lengths=None,
         out_dtype=call.out_dtype or dtype,
     ).with_own(lambda own, x: binary(own.name, x, check) if own.role == "flag" else x)
