@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from linscan import _host
-from linscan._host import is_writeable
 from linscan._protocol import Strides
 
 
@@ -22,8 +21,8 @@ class ByAddress:
     address: Callable[[Any], int]
     """What says where one of the call's arrays begins."""
     pairs: tuple[tuple[int, int, int, int], ...]
-    """Which result and which other array lie apart unless the one begins more than so many bytes
-    and less than so many after the other."""
+    """``(result, other, low, high)``: they overlap only if ``low`` < the address of the result less
+    that of the other < ``high``."""
     make: Callable[[], list[Any]]
     """Makes results."""
 
@@ -31,8 +30,7 @@ class ByAddress:
         """Do it: the results."""
         results = self.make()
         addresses = [*map(self.address, operands), *map(self.address, results)]
-        if 0 in addresses:
-            self._refuse(addresses)
+        _refuse_none(addresses, self.names)
         self.run(addresses, *numbers)
         return results
 
@@ -50,17 +48,13 @@ class ByAddress:
         ``in_place_of``: the operand whose memory ``out`` is.
         """
         addresses = [*map(self.address, operands), *map(self.address, out)]
-        if 0 in addresses:
-            self._refuse(addresses)
-        if not (self._apart(addresses, in_place_of) and all(map(is_writeable, out))):
+        _refuse_none(addresses, self.names)
+        if not (self._apart(addresses, in_place_of) and all(map(_host.is_writeable, out))):
             check()
         self.run(addresses, *numbers)
         if self.address is not _host.address:
             for x in out:
                 _host.written(x)
-
-    def _refuse(self, addresses: list[int]) -> None:
-        raise ValueError(f"{self.names[addresses.index(0)]} {_host.NO_MEMORY}")
 
     def _apart(self, addresses: list[int], but: str | None) -> bool:
         """Whether results lie where no other array does."""
@@ -68,6 +62,11 @@ class ByAddress:
             if low < addresses[written] - addresses[other] < high and self.names[other] != but:
                 return False
         return True
+
+
+def _refuse_none(addresses: list[int], names: tuple[str, ...]) -> None:
+    if 0 in addresses:
+        raise ValueError(f"{names[addresses.index(0)]} {_host.NO_MEMORY}")
 
 
 def by_address(
@@ -89,8 +88,7 @@ def by_address(
         return None
     address = _host.address_of(type(arrays[0]))
     addresses = list(map(address, arrays))
-    if 0 in addresses:
-        raise ValueError(f"{(*operands, *out)[addresses.index(0)]} {_host.NO_MEMORY}")
+    _refuse_none(addresses, (*operands, *out))
     views = [_host.view(x).reshape(seen_as) for x, seen_as in operands.values()]
     views += [_host.view(x).reshape(block) for x in out.values()]
     if list(map(_host.address, views)) != addresses:

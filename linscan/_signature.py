@@ -79,7 +79,7 @@ def _of_torch(x: Any) -> Any:
 
 
 def _of_sequence(x: Any) -> Any:
-    if not (x and hasattr(x[0], "shape")):  # no arrays, but maybe very many numbers
+    if not (x and hasattr(x[0], "shape")):  # numbers, maybe very many; or what will be refused
         return type(x)
     return tuple([(type(y), _of_type(type(y))(y)) for y in x])
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from linscan_numba import _simd as simd
 from linscan_numba._jit import jit
-from linscan_numba._launch import HOW, kernel, peek, share
-from linscan_numba._operands import NOWHERE, STREAMED, located, sizes
+from linscan_numba._launch import HOW, kernel, line, peek, share
+from linscan_numba._operands import NOWHERE, STREAMED, operands, sizes
 from linscan_numba._plain import plain
 from linscan_numba._time_last import CONSTANT, VECTORS, stream
 
@@ -26,12 +26,6 @@ STEPS = VECTORS
 def _by_row(swap: bool, x: Any) -> Any:
     """An operand's strides in the order: of a group of rows, of time, of the rows in a group."""
     return (x[0], x[3], x[2], x[1]) if swap else x
-
-
-@jit(inline=True)
-def _rows_from(x: Any, group: int, row: int, step: int) -> Any:
-    """``(address, time stride, row stride)`` of an operand from a row and a step on."""
-    return x[0] + group * x[1] + step * x[2] + row * x[3], x[2], x[3]
 
 
 @jit(inline=True)
@@ -71,9 +65,9 @@ def _vector_of_rows(
     a: Any, b: Any, initial: Any, reset: Any, x: Any,
 ) -> None:  # fmt: skip
     """Scan as many rows as a vector has lanes."""
-    fresh = initial[0] == NOWHERE
-    state = simd.zeros(E) if fresh else simd.load_apart(E, initial[0], initial[2])
-    first = simd.first_lanes(direction, E, simd.lanes(E) if fresh else 0)
+    no_state = initial[0] == NOWHERE
+    state = simd.zeros(E) if no_state else simd.load_apart(E, initial[0], initial[2])
+    first = simd.first_lanes(direction, E, simd.lanes(E) if no_state else 0)
     w = simd.zeros(A)
     if a[1] == 0:
         w = simd.splat(A, simd.load1(A, a[0])) if a[2] == 0 else simd.load_apart(A, a[0], a[2])
@@ -89,7 +83,7 @@ def _vector_of_rows(
 def _part(kind: Any, direction: Any, A: Any, E: Any, plan: int, part: int, parts: int) -> None:
     """Scan one of ``parts`` parts of the rows."""
     outer, steps, inner = sizes(plan)
-    a_, b_, initial_, reset_, x_ = located(direction, plan)
+    a_, b_, initial_, reset_, x_ = operands(direction, plan)
     swap = outer > inner
     groups, rows = (inner, outer) if swap else (outer, inner)
     a_, b_, reset_, x_ = (
@@ -118,24 +112,24 @@ def _part(kind: Any, direction: Any, A: Any, E: Any, plan: int, part: int, parts
     for k in range(begin, end):
         group, row = k // units, k % units * n
         if adjoining and row + n <= rows:
-            to = _rows_from(x_, group, row, 0)
+            to = line(x_, group, 0, row)
             here = (staged - back, step, row_size) if streamed else to
             _vector_of_rows(
                 kind, direction, A, E, steps,
-                _rows_from(a_, group, row, 0), _rows_from(b_, group, row, 0),
-                _rows_from(initial_, group, row, 0), _rows_from(reset_, group, row, 0), here,
+                line(a_, group, 0, row), line(b_, group, 0, row),
+                line(initial_, group, 0, row), line(reset_, group, 0, row), here,
             )  # fmt: skip
             if streamed:
                 stream(E, n * steps, staged, to[0] + back)
         else:
             for r in range(row, min(row + n, rows)):
-                fresh = initial_[0] == NOWHERE
+                no_state = initial_[0] == NOWHERE
                 state = simd.rounded(E, 0)
-                if not fresh:
-                    state = simd.load1(E, _rows_from(initial_, group, r, 0)[0])
+                if not no_state:
+                    state = simd.load1(E, line(initial_, group, 0, r)[0])
                 plain(
-                    A, E, steps, _rows_from(a_, group, r, 0), _rows_from(b_, group, r, 0),
-                    _rows_from(reset_, group, r, 0), _rows_from(x_, group, r, 0), state, fresh,
+                    A, E, steps, line(a_, group, 0, r), line(b_, group, 0, r),
+                    line(reset_, group, 0, r), line(x_, group, 0, r), state, no_state,
                 )  # fmt: skip
     if streamed:
         simd.fence()

@@ -23,8 +23,8 @@ from linscan_numba import _simd as simd
 from linscan_numba import _threads
 from linscan_numba._abreast import STEPS
 from linscan_numba._jit import jit
-from linscan_numba._launch import FIRST, kernel, locate, place, plan_of, share
-from linscan_numba._operands import NOWHERE, line, sizes, walk
+from linscan_numba._launch import FIRST, kernel, line, locate, place, plan_of, share, walk
+from linscan_numba._operands import NOWHERE, sizes
 from linscan_numba._plain import plain
 from linscan_numba._time_last import VECTORS
 
@@ -94,10 +94,9 @@ def _tile(
     rest = n - whole * lanes
     inside = simd.first_lanes(direction, E, rest)
     inside_x = simd.first_lanes(direction, E, rest - 1)
-    ahead = simd.AHEAD // simd.size(E) * step
     for _ in range(whole):
-        simd.claim(E, lam_ + ahead)
-        simd.claim(E, grad_ + ahead)
+        simd.claim(E, lam_ + simd.ahead(direction))
+        simd.claim(E, grad_ + simd.ahead(direction))
         before, state, guard = _vector(
             direction, E, True, inside, inside_x, a_, x_, g_, flags, lam_, grad_,
             before, state, guard,
@@ -112,9 +111,17 @@ def _tile(
         )  # fmt: skip
 
     if simd.any_nan(guard) or math.isnan(0.0 * state):
-        behind = (reset[0] - reset[1] if reset[0] != NOWHERE else NOWHERE), reset[1]
+        behind = (reset[0] - reset[1] if reset[0] != NOWHERE else NOWHERE), reset[1], 0
         after = plain(
-            E, E, n, (a[0] - step, step), g, behind, (lam, step), simd.rounded(E, start), begins
+            E,
+            E,
+            n,
+            (a[0] - step, step, 0),
+            g,
+            behind,
+            (lam, step, 0),
+            simd.rounded(E, start),
+            begins,
         )
         state = np.float64(after)
         for t in range(n - 1 if ends else n):
@@ -136,22 +143,21 @@ def _tile(
 def _rows(direction: Any, E: Any, plan: int, part: int, parts: int) -> None:
     """One of ``parts`` parts of the rows."""
     outer, steps, _ = sizes(plan)
-    a_, x_ = walk(direction, plan, locate(plan, A)), walk(direction, plan, locate(plan, X))
-    g_, reset_ = walk(direction, plan, locate(plan, G)), walk(direction, plan, locate(plan, RESET))
-    lam_ = walk(direction, plan, locate(plan, LAM))
-    grad_ = walk(direction, plan, locate(plan, GRAD))
+    a_, x_ = walk(direction, plan, A), walk(direction, plan, X)
+    g_, reset_ = walk(direction, plan, G), walk(direction, plan, RESET)
+    lam_ = walk(direction, plan, LAM)
+    grad_ = walk(direction, plan, GRAD)
     initial_ = locate(plan, INITIAL)
     length = VECTORS * simd.lanes(E)
     begin, end = share(outer, part, parts)
     for r in range(begin, end):
-        row = r, 0
         state = 0.0
         for t in range(0, steps, length):
             n = min(length, steps - t)
             state = _tile(
-                direction, E, n, line(a_, row, t), line(x_, row, t), line(g_, row, t),
-                line(reset_, row, t), line(initial_, row, 0)[0],
-                line(lam_, row, t)[0], line(grad_, row, t)[0],
+                direction, E, n, line(a_, r, t, 0), line(x_, r, t, 0), line(g_, r, t, 0),
+                line(reset_, r, t, 0), line(initial_, r, 0, 0)[0],
+                line(lam_, r, t, 0)[0], line(grad_, r, t, 0)[0],
                 state, t == 0, t + n == steps,
             )  # fmt: skip
 

@@ -38,10 +38,12 @@ from linscan_numba._launch import (
     HOW,
     INNER,
     OUTER,
+    STEPS_AHEAD,
     TIME,
     kernel,
     line,
     locate,
+    origin,
     peek,
     share,
     stride,
@@ -105,17 +107,8 @@ def one_step(
 
 
 @jit(inline=True)
-def first_line(x: Any, row: int, column: int) -> Any:
-    """The address of an operand's first step, and the bytes from one step to the next.
-
-    ``x``: what :func:`locate` found.
-    """
-    return x[0] + row * x[1] + column * x[3], x[2]
-
-
-@jit(inline=True)
 def at(x: Any, t: int) -> Any:
-    """The address of a step, of what :func:`first_line` found."""
+    """The address of a step, of what :func:`line` found."""
     return x[0] + t * x[1]
 
 
@@ -145,20 +138,20 @@ def few_columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
                 simd.load_edge(token, keeps, whole, inside, zero),
                 zero,
             )
-            last = line(plan, LAST_VALUES, row, column)
+            last = origin(plan, LAST_VALUES, row, column)
             follows = simd.load_edge(token, last, whole, inside, zero)
             state = Columns(zero, follows, never, never, always)
-            rewards = first_line(locate(plan, REWARDS), row, column)
-            values = first_line(locate(plan, VALUES), row, column)
-            nexts = first_line(locate(plan, NEXT_VALUES), row, column)
-            finals = first_line(locate(plan, FINAL_VALUES), row, column)
+            rewards = line(locate(plan, REWARDS), row, 0, column)
+            values = line(locate(plan, VALUES), row, 0, column)
+            nexts = line(locate(plan, NEXT_VALUES), row, 0, column)
+            finals = line(locate(plan, FINAL_VALUES), row, 0, column)
             ends, cuts = (
-                first_line(locate(plan, ENDED), row, column),
-                first_line(locate(plan, TRUNCATED), row, column),
+                line(locate(plan, ENDED), row, 0, column),
+                line(locate(plan, TRUNCATED), row, 0, column),
             )
-            masks = first_line(locate(plan, MASK), row, column)
-            to_advantages = first_line(locate(plan, ADVANTAGES), row, column)
-            to_returns = first_line(locate(plan, RETURNS), row, column)
+            masks = line(locate(plan, MASK), row, 0, column)
+            to_advantages = line(locate(plan, ADVANTAGES), row, 0, column)
+            to_returns = line(locate(plan, RETURNS), row, 0, column)
             for t in range(time - 1, -1, -1):
                 reward = simd.load_edge(token, at(rewards, t), whole, inside, zero)
                 value = simd.load_edge(token, at(values, t), whole, inside, zero)
@@ -177,9 +170,9 @@ def few_columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
                     truncated, state,
                 )  # fmt: skip
                 if advantages is not None:
-                    simd.claim(token, at(to_advantages, t - simd.STEPS_AHEAD))
+                    simd.claim(token, at(to_advantages, t - STEPS_AHEAD))
                     simd.store_edge(token, at(to_advantages, t), whole, inside, first)
-                simd.claim(token, at(to_returns, t - simd.STEPS_AHEAD))
+                simd.claim(token, at(to_returns, t - STEPS_AHEAD))
                 simd.store_edge(token, at(to_returns, t), whole, inside, second)
 
     return kernel(run)
@@ -235,7 +228,7 @@ def columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
             for j in range(count):
                 column = min(start + j * n, stop - n)
                 simd.store(token, states + j * n * size, zero)
-                last = simd.load(token, line(plan, LAST_VALUES, row, column))
+                last = simd.load(token, origin(plan, LAST_VALUES, row, column))
                 simd.store(token, nearest + j * n * size, last)
                 if mask is not None:
                     simd.store_flags(token, endings + j * n, never)
@@ -248,19 +241,20 @@ def columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
                         simd.store1(token, offs + (j * n + i) * size, w.cut)
                         simd.store1(token, keeps + (j * n + i) * size, w.keep)
 
-            rewards, values = line(plan, REWARDS, row, 0), line(plan, VALUES, row, 0)
-            nexts, finals = line(plan, NEXT_VALUES, row, 0), line(plan, FINAL_VALUES, row, 0)
-            ends, cuts = line(plan, ENDED, row, 0), line(plan, TRUNCATED, row, 0)
-            masks = line(plan, MASK, row, 0)
+            rewards, values = origin(plan, REWARDS, row, 0), origin(plan, VALUES, row, 0)
+            nexts, finals = origin(plan, NEXT_VALUES, row, 0), origin(plan, FINAL_VALUES, row, 0)
+            ends, cuts = origin(plan, ENDED, row, 0), origin(plan, TRUNCATED, row, 0)
+            masks = origin(plan, MASK, row, 0)
             for t in range(time - 1, -1, -1):
-                to_advantages = line(plan, ADVANTAGES, row, start) + t * by_advantage
-                to_returns = line(plan, RETURNS, row, start) + t * by_return
+                to_advantages = origin(plan, ADVANTAGES, row, start) + t * by_advantage
+                to_returns = origin(plan, RETURNS, row, start) + t * by_return
                 if streamed:
                     to_advantages, to_returns = staged_advantages, staged_returns
                 earlier = max(t - 1, 0)
                 for j in range(count):
                     column = min(start + j * n, stop - n)
                     place, here = column * size, j * n * size
+                    along = place - start * size
                     simd.prefetch(rewards + earlier * by_reward + place)
                     simd.prefetch(values + earlier * by_value + column * move_value)
                     reward = simd.load(token, rewards + t * by_reward + place)
@@ -302,14 +296,14 @@ def columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
                         simd.store_flags(token, stops + j * n, state.stopped)
                     if not streamed:
                         if advantages is not None:
-                            simd.claim(token, to_advantages + place - start * size - by_advantage)
-                        simd.claim(token, to_returns + place - start * size - by_return)
+                            simd.claim(token, to_advantages + along - by_advantage)
+                        simd.claim(token, to_returns + along - by_return)
                     if advantages is not None:
-                        simd.store(token, to_advantages + place - start * size, first)
-                    simd.store(token, to_returns + place - start * size, second)
+                        simd.store(token, to_advantages + along, first)
+                    simd.store(token, to_returns + along, second)
                 if streamed:
-                    to_advantages = line(plan, ADVANTAGES, row, start) + t * by_advantage
-                    to_returns = line(plan, RETURNS, row, start) + t * by_return
+                    to_advantages = origin(plan, ADVANTAGES, row, start) + t * by_advantage
+                    to_returns = origin(plan, RETURNS, row, start) + t * by_return
                     for j in range(count):
                         here = j * n * size
                         if advantages is not None:

@@ -25,7 +25,18 @@ import numpy as np
 
 from linscan_numba import _simd as simd
 from linscan_numba._jit import jit
-from linscan_numba._launch import FIRST, HOW, INNER, OUTER, TIME, kernel, line, peek, share, stride
+from linscan_numba._launch import (
+    FIRST,
+    HOW,
+    INNER,
+    OUTER,
+    TIME,
+    kernel,
+    origin,
+    peek,
+    share,
+    stride,
+)
 from linscan_numba._simd import FLOAT64, Token
 
 REWARDS, VALUES, NEXT_VALUES, LAST_VALUES, FINAL_VALUES = range(FIRST, FIRST + 5)
@@ -101,7 +112,7 @@ def epilogue(x: Any, value: Any, shown: Any, zero: Any, advantages: Any) -> Any:
 @jit(inline=True)
 def weights(token: Token, plan: int, row: int, column: int) -> Weights:
     """The weights of a row and column."""
-    address, by = line(plan, WEIGHTS, row, column), stride(plan, WEIGHTS, TIME)
+    address, by = origin(plan, WEIGHTS, row, column), stride(plan, WEIGHTS, TIME)
     return Weights(
         simd.rounded(token, simd.load1(FLOAT64, address)),
         simd.rounded(token, simd.load1(FLOAT64, address + by)),
@@ -129,13 +140,13 @@ def serial(
 
     Results go to where step 0 would be at ``to_advantages`` and ``to_returns``.
     """
-    rewards, by_reward = line(plan, REWARDS, row, column), stride(plan, REWARDS, TIME)
-    values, by_value = line(plan, VALUES, row, column), stride(plan, VALUES, TIME)
-    nexts, by_next = line(plan, NEXT_VALUES, row, column), stride(plan, NEXT_VALUES, TIME)
-    finals, by_final = line(plan, FINAL_VALUES, row, column), stride(plan, FINAL_VALUES, TIME)
-    ends, by_end = line(plan, ENDED, row, column), stride(plan, ENDED, TIME)
-    cuts, by_cut = line(plan, TRUNCATED, row, column), stride(plan, TRUNCATED, TIME)
-    masks, by_mask = line(plan, MASK, row, column), stride(plan, MASK, TIME)
+    rewards, by_reward = origin(plan, REWARDS, row, column), stride(plan, REWARDS, TIME)
+    values, by_value = origin(plan, VALUES, row, column), stride(plan, VALUES, TIME)
+    nexts, by_next = origin(plan, NEXT_VALUES, row, column), stride(plan, NEXT_VALUES, TIME)
+    finals, by_final = origin(plan, FINAL_VALUES, row, column), stride(plan, FINAL_VALUES, TIME)
+    ends, by_end = origin(plan, ENDED, row, column), stride(plan, ENDED, TIME)
+    cuts, by_cut = origin(plan, TRUNCATED, row, column), stride(plan, TRUNCATED, TIME)
+    masks, by_mask = origin(plan, MASK, row, column), stride(plan, MASK, TIME)
     by_advantage, by_return = stride(plan, ADVANTAGES, TIME), stride(plan, RETURNS, TIME)
     how = peek(plan, HOW)
     given, carried, current = how & GIVEN != 0, how & CARRIED != 0, how & CURRENT != 0
@@ -176,7 +187,7 @@ def whole_line(
     token: Token, advantages: Any, flags: Any, mask: Any, plan: int, row: int, column: int
 ) -> None:
     """All steps of one row and column."""
-    last = simd.load1(token, line(plan, LAST_VALUES, row, column))
+    last = simd.load1(token, origin(plan, LAST_VALUES, row, column))
     serial(
         token,
         advantages,
@@ -188,8 +199,8 @@ def whole_line(
         peek(plan, TIME),
         0,
         State(0.0, last, False, False, True),
-        line(plan, ADVANTAGES, row, column),
-        line(plan, RETURNS, row, column),
+        origin(plan, ADVANTAGES, row, column),
+        origin(plan, RETURNS, row, column),
     )
 
 

@@ -36,7 +36,18 @@ from linscan_numba._estimator_kernels import (
     whole_line,
 )
 from linscan_numba._jit import jit
-from linscan_numba._launch import HOW, OUTER, TIME, kernel, line, locate, peek, share, stride
+from linscan_numba._launch import (
+    HOW,
+    OUTER,
+    TIME,
+    kernel,
+    line,
+    locate,
+    origin,
+    peek,
+    share,
+    stride,
+)
 from linscan_numba._simd import FLOAT64, FORWARD, REVERSE, SCRATCH, Token
 
 
@@ -44,7 +55,7 @@ from linscan_numba._simd import FLOAT64, FORWARD, REVERSE, SCRATCH, Token
 def row_weights(token: Token, plan: int, row: int) -> Any:
     """The weights of a row in vectors, and the powers of what its state keeps."""
     w = weights(token, plan, row, 0)
-    keep = simd.load1(FLOAT64, line(plan, WEIGHTS, row, 0) + 2 * stride(plan, WEIGHTS, TIME))
+    keep = simd.load1(FLOAT64, origin(plan, WEIGHTS, row, 0) + 2 * stride(plan, WEIGHTS, TIME))
     on, cut, zero = simd.splat(token, w.on), simd.splat(token, w.cut), simd.zeros(token)
     vectors = Weights(on, cut, simd.splat(token, w.keep), zero)
     return vectors, simd.powers(token, REVERSE, keep), simd.power(token, keep)
@@ -69,20 +80,20 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
         weights_vary = stride(plan, WEIGHTS, OUTER) != 0
         w, table, power = row_weights(token, plan, begin)
         for row in range(begin, end):
-            rewards, values = line(plan, REWARDS, row, 0), line(plan, VALUES, row, 0)
-            nexts = line(plan, NEXT_VALUES, row, 0)
-            finals = line(plan, FINAL_VALUES, row, 0)
-            ends, cuts = line(plan, ENDED, row, 0), line(plan, TRUNCATED, row, 0)
-            masks = line(plan, MASK, row, 0)
+            rewards, values = origin(plan, REWARDS, row, 0), origin(plan, VALUES, row, 0)
+            nexts = origin(plan, NEXT_VALUES, row, 0)
+            finals = origin(plan, FINAL_VALUES, row, 0)
+            ends, cuts = origin(plan, ENDED, row, 0), origin(plan, TRUNCATED, row, 0)
+            masks = origin(plan, MASK, row, 0)
             out_advantages, out_returns = (
-                line(plan, ADVANTAGES, row, 0),
-                line(plan, RETURNS, row, 0),
+                origin(plan, ADVANTAGES, row, 0),
+                origin(plan, RETURNS, row, 0),
             )
             if weights_vary:
                 w, table, power = row_weights(token, plan, row)
 
             # Lanes past the end add nothing to a state of zero, and hand on what follows the end.
-            last = simd.load1(token, line(plan, LAST_VALUES, row, 0))
+            last = simd.load1(token, origin(plan, LAST_VALUES, row, 0))
             state = State(0.0, last, False, False, True)
             low = (time + n - 1) // n * n
             inside = simd.first_lanes(FORWARD, token, time + n - low)
@@ -100,8 +111,8 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
                 for t in range(high - n, low - 1, -n):
                     whole = t + n <= time
                     if advantages is not None:
-                        simd.claim(token, to_advantages + t * size - simd.AHEAD)
-                    simd.claim(token, to_returns + t * size - simd.AHEAD)
+                        simd.claim(token, to_advantages + t * size + simd.ahead(REVERSE))
+                    simd.claim(token, to_returns + t * size + simd.ahead(REVERSE))
                     follows = simd.splat(token, state.value)
                     reward = simd.load_edge(token, rewards + t * size, whole, inside, past)
                     value = simd.load_edge(token, values + t * by_value, whole, inside, follows)
@@ -205,23 +216,20 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
 
 @jit(inline=True)
 def four(token: Token, x: Any, row: int, t: int, n: Any) -> Any:
-    """Step ``t`` and the three before it of a vector of rows, or the first ``n`` of the four.
-
-    ``x``: the operand, as :func:`locate` found it.
-    """
-    return simd.load_rows(REVERSE, token, x[0] + row * x[1] + t * x[2], x[1], n)
+    """Step ``t`` and the three before it of a vector of rows, or the first ``n`` of the four."""
+    return simd.load_rows(REVERSE, token, line(x, row, t, 0)[0], x[1], n)
 
 
 @jit(inline=True)
 def four_flags(token: Token, x: Any, row: int, t: int, n: Any) -> Any:
     """The same of bools."""
-    return simd.load_rows_flags(REVERSE, token, x[0] + row * x[1] + t * x[2], x[1], n)
+    return simd.load_rows_flags(REVERSE, token, line(x, row, t, 0)[0], x[1], n)
 
 
 @jit(inline=True)
 def put_four(token: Token, x: Any, row: int, t: int, n: Any, steps: Any) -> None:
     """Write what :func:`four` would read."""
-    simd.store_rows(REVERSE, token, x[0] + row * x[1] + t * x[2], x[1], n, steps)
+    simd.store_rows(REVERSE, token, line(x, row, t, 0)[0], x[1], n, steps)
 
 
 @jit(inline=True)
@@ -324,7 +332,7 @@ def short_rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
             )
             state, at_end = zero, simd.invert(never)
             last = stride(plan, LAST_VALUES, OUTER)
-            follows = simd.load_apart(token, line(plan, LAST_VALUES, row, 0), last)
+            follows = simd.load_apart(token, origin(plan, LAST_VALUES, row, 0), last)
             rest = time % simd.SIDE
             for t in range(time - 1, rest - 1, -simd.SIDE):
                 state, follows = back_four(

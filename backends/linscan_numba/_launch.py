@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from linscan import _host
 from linscan._protocol import Strides
 from linscan_numba._jit import jit, kept_on_disk, name_for_cache
-from linscan_numba._simd.elements import I64
+from linscan_numba._simd.elements import I64, is_reversed
 from linscan_numba._simd.emitter import Emitter, emits
 
 OUTER, TIME, INNER, HOW = range(4)
@@ -86,10 +86,12 @@ def _number(emit: Emitter, plan: Any, k: Any) -> Any:
     return emit.builder.load(emit.builder.gep(emit.pointer(plan, I64), [k]))
 
 
-def _of_operand(emit: Emitter, plan: Any, operand: Any, k: int) -> Any:
+def _of_operand(emit: Emitter, plan: Any, operand: Any, k: Any) -> Any:
     """Number ``k`` of an operand: its address, or the stride ``k - 1``."""
+    if isinstance(k, int):
+        k = ir.Constant(I64, k)
     first = emit.builder.mul(operand, ir.Constant(I64, 4))
-    return _number(emit, plan, emit.builder.add(first, ir.Constant(I64, k)))
+    return _number(emit, plan, emit.builder.add(first, k))
 
 
 @emits(lambda plan, k: (types.int64,) * 3)
@@ -105,15 +107,43 @@ def locate(emit: Emitter, plan: Any, operand: Any) -> Any:
     return emit.context.make_tuple(emit.builder, emit.returns, numbers)
 
 
+@emits(
+    lambda direction, plan, operand: (
+        types.UniTuple(types.int64, 4),
+        direction,
+        types.int64,
+        types.int64,
+    )
+)
+def walk(emit: Emitter, direction: Any, plan: Any, operand: Any) -> Any:
+    """The same in the order of a scan: from its first step on, the stride of time signed."""
+    b = emit.builder
+    address, outer, time, inner = (_of_operand(emit, plan, operand, k) for k in range(4))
+    if is_reversed(emit.types[0]):
+        steps = _number(emit, plan, ir.Constant(I64, TIME))
+        back = b.mul(b.sub(steps, ir.Constant(I64, 1)), time)
+        address, time = b.add(address, back), b.neg(time)
+    return emit.context.make_tuple(b, emit.returns, [address, outer, time, inner])
+
+
+@emits(lambda x, row, step, column: (types.UniTuple(types.int64, 3), x, *(types.int64,) * 3))
+def line(emit: Emitter, x: Any, row: Any, step: Any, column: Any) -> Any:
+    """``(address, time, inner)`` from an element on, of what ``locate`` or ``walk`` found."""
+    b = emit.builder
+    address, outer, time, inner = (b.extract_value(x, k) for k in range(4))
+    for i, by in ((row, outer), (column, inner), (step, time)):
+        address = b.add(address, b.mul(i, by))
+    return emit.context.make_tuple(b, emit.returns, [address, time, inner])
+
+
 @emits(lambda plan, operand, axis: (types.int64,) * 4)
 def stride(emit: Emitter, plan: Any, operand: Any, axis: Any) -> Any:
     """The bytes from one element to the next along an axis: ``OUTER``, ``TIME`` or ``INNER``."""
-    first = emit.builder.mul(operand, ir.Constant(I64, 4))
-    return _number(emit, plan, emit.builder.add(emit.builder.add(first, axis), ir.Constant(I64, 1)))
+    return _of_operand(emit, plan, operand, emit.builder.add(axis, ir.Constant(I64, 1)))
 
 
 @emits(lambda plan, operand, row, column: (types.int64,) * 5)
-def line(emit: Emitter, plan: Any, operand: Any, row: Any, column: Any) -> Any:
+def origin(emit: Emitter, plan: Any, operand: Any, row: Any, column: Any) -> Any:
     """The address of an operand's first step in a row and column."""
     address = _of_operand(emit, plan, operand, 0)
     for i, axis in ((row, OUTER), (column, INNER)):
@@ -147,6 +177,9 @@ def share(n: int, part: int, parts: int) -> tuple[int, int]:
 
 FEW = 2
 """Columns that fill no more vectors are few: they are walked a vector after the other."""
+
+STEPS_AHEAD = 16
+"""How many steps before it is written the memory of few columns is claimed."""
 
 NARROWEST = 16
 """The vectors of a block of columns at least.  A step of it costs something, however narrow it is,

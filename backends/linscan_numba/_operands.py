@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from linscan_numba import _simd as simd
 from linscan_numba._jit import jit
-from linscan_numba._launch import FIRST, INNER, OUTER, TIME, locate, peek
+from linscan_numba._launch import FIRST, INNER, OUTER, TIME, locate, peek, walk
 
 A, B, INITIAL, RESET, X = range(FIRST, FIRST + 5)
 """The operands.  A multiplier that is a number is an operand of one element."""
@@ -27,28 +26,12 @@ def sizes(plan: int) -> Any:
 
 
 @jit(inline=True)
-def walk(direction: Any, plan: int, operand: Any) -> Any:
-    """What :func:`locate` found, from the first step of a scan on, its stride of time signed."""
-    address, outer, time, inner = operand
-    if simd.is_reverse(direction):
-        return address + (peek(plan, TIME) - 1) * time, outer, -time, inner
-    return address, outer, time, inner
-
-
-@jit(inline=True)
-def line(x: Any, row: Any, step: int) -> Any:
-    """``(address, stride)`` of the steps of a row ``(outer, inner)``, from a step on."""
-    address, outer, time, inner = x
-    return address + row[0] * outer + step * time + row[1] * inner, time
-
-
-@jit(inline=True)
-def located(direction: Any, plan: int) -> Any:
+def operands(direction: Any, plan: int) -> Any:
     """Where ``a``, ``b``, ``initial``, ``reset`` and the result are, in the order of the scan."""
     return (
-        walk(direction, plan, locate(plan, A)),
-        walk(direction, plan, locate(plan, B)),
+        walk(direction, plan, A),
+        walk(direction, plan, B),
         locate(plan, INITIAL),
-        walk(direction, plan, locate(plan, RESET)),
-        walk(direction, plan, locate(plan, X)),
+        walk(direction, plan, RESET),
+        walk(direction, plan, X),
     )

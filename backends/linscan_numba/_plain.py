@@ -6,23 +6,23 @@ from typing import Any
 
 from linscan_numba import _simd as simd
 from linscan_numba._jit import jit
-from linscan_numba._launch import kernel, share
-from linscan_numba._operands import NOWHERE, line, located, sizes
+from linscan_numba._launch import kernel, line, share
+from linscan_numba._operands import NOWHERE, operands, sizes
 
 
 @jit()
 def plain(
-    A: Any, E: Any, n: int, a: Any, b: Any, reset: Any, x: Any, state: Any, fresh: bool
+    A: Any, E: Any, n: int, a: Any, b: Any, reset: Any, x: Any, state: Any, no_state: bool
 ) -> Any:  # fmt: skip
     """Run ``n`` steps of one row from ``state``, in the working type; the state after them.
 
-    The operands are lines, ``reset`` one at NOWHERE where there is none.  ``fresh``: there is no
+    The operands are lines, ``reset`` one at NOWHERE where there is none.  ``no_state``: there is no
     state before the first step, whose multiplier is then not read.
     """
     simd.outline()
     for t in range(n):
         y = simd.load1(E, b[0] + t * b[1])
-        if not (fresh and t == 0) and not (
+        if not (no_state and t == 0) and not (
             reset[0] != NOWHERE and simd.load_flag(reset[0] + t * reset[1])
         ):
             y = simd.fma(simd.load1(A, a[0] + t * a[1]), state, y)
@@ -40,8 +40,8 @@ lies side by side in memory is read together, whatever the layout."""
 def _part(direction: Any, A: Any, E: Any, plan: int, part: int, parts: int) -> None:
     """Scan one of ``parts`` parts of the columns."""
     outer, steps, inner = sizes(plan)
-    a_, b_, initial_, reset_, x_ = located(direction, plan)
-    fresh = initial_[0] == NOWHERE
+    a_, b_, initial_, reset_, x_ = operands(direction, plan)
+    no_state = initial_[0] == NOWHERE
     states = simd.scratch()
     groups = (inner + SIDE - 1) // SIDE
     begin, end = share(outer * groups, part, parts)
@@ -49,16 +49,15 @@ def _part(direction: Any, A: Any, E: Any, plan: int, part: int, parts: int) -> N
         o, left = k // groups, k % groups * SIDE
         for t in range(0, steps, SIDE):
             for i in range(left, min(inner, left + SIDE)):
-                row = o, i
                 place = states + (i - left) * simd.size(E)
                 state = simd.rounded(E, 0)
                 if t > 0:
                     state = simd.load1(E, place)
-                elif not fresh:
-                    state = simd.load1(E, line(initial_, row, 0)[0])
+                elif not no_state:
+                    state = simd.load1(E, line(initial_, o, 0, i)[0])
                 state = plain(
-                    A, E, min(SIDE, steps - t), line(a_, row, t), line(b_, row, t),
-                    line(reset_, row, t), line(x_, row, t), state, fresh and t == 0,
+                    A, E, min(SIDE, steps - t), line(a_, o, t, i), line(b_, o, t, i),
+                    line(reset_, o, t, i), line(x_, o, t, i), state, no_state and t == 0,
                 )  # fmt: skip
                 simd.store1(E, place, state)
 

@@ -14,18 +14,21 @@ from typing import Any
 
 from linscan_numba import _simd as simd
 from linscan_numba._jit import jit
-from linscan_numba._launch import FEW, HOW, kernel, peek, share, vectors_of_a_block
-from linscan_numba._operands import NOWHERE, STREAMED, located, sizes
+from linscan_numba._launch import (
+    FEW,
+    HOW,
+    STEPS_AHEAD,
+    kernel,
+    line,
+    peek,
+    share,
+    vectors_of_a_block,
+)
+from linscan_numba._operands import NOWHERE, STREAMED, operands, sizes
 from linscan_numba._time_last import stream
 
 COLUMNS = 64
 """The vectors of a block at most: a step of it, kept as the state, fits in one scratch."""
-
-
-@jit(inline=True)
-def _from_column(x: Any, outer: int, column: int) -> Any:
-    """``(address, time stride, inner stride)`` of an operand from a column on."""
-    return x[0] + outer * x[1] + column * x[3], x[2], x[3]
 
 
 @jit(inline=True)
@@ -49,16 +52,16 @@ def _block(
     for t in range(steps):
         a_from, b_from, to = a[0] + t * a[1], b[0] + t * b[1], x[0] + t * x[1]
         cut = reset[0] + t * reset[1]
-        fresh = t == 0 and initial[0] == NOWHERE
+        no_state = t == 0 and initial[0] == NOWHERE
         everywhere = (
-            simd.splat(A, simd.load1(A, a_from)) if a[2] == 0 and not fresh else simd.zeros(A)
+            simd.splat(A, simd.load1(A, a_from)) if a[2] == 0 and not no_state else simd.zeros(A)
         )
         for j in range(0, width - n + 1, n):
             b_here = b_from + j * simd.size(E)
             here = state + j * simd.size(W)
             y = simd.load(E, b_here)
             simd.prefetch(b_here + b[1])
-            if not fresh:
+            if not no_state:
                 w = everywhere
                 if a[2] != 0:
                     w = simd.load(A, a_from + j * simd.size(A))
@@ -76,7 +79,7 @@ def _block(
                 simd.store(E, to + j * simd.size(E), y)
         for j in range(width - width % n, width):
             y = simd.load1(E, b_from + j * simd.size(E))
-            if not fresh and not (reset[0] != NOWHERE and simd.load_flag(cut + j * reset[2])):
+            if not no_state and not (reset[0] != NOWHERE and simd.load_flag(cut + j * reset[2])):
                 y = simd.fma(
                     simd.load1(A, a_from + j * a[2]), simd.load1(W, state + j * simd.size(W)), y
                 )
@@ -94,15 +97,15 @@ def _narrow(
     """Scan no more columns than fill a vector; their state stays in a register."""
     simd.outline()
     inside = simd.first_lanes(simd.FORWARD, E, width)
-    fresh = initial[0] == NOWHERE
+    no_state = initial[0] == NOWHERE
     state = w = simd.zeros(E)
-    if not fresh:
+    if not no_state:
         place = simd.scratch()
         _gather(E, W, width, initial, place)
         state = simd.load(W, place)
     for t in range(steps):
         y = simd.load_edge(E, b[0] + t * b[1], False, inside, simd.zeros(E))
-        if not (fresh and t == 0):
+        if not (no_state and t == 0):
             if a[2] == 0:
                 w = simd.splat(A, simd.load1(A, a[0] + t * a[1]))
             else:
@@ -115,7 +118,7 @@ def _narrow(
                 y = simd.select(flags, y, z)
             elif not simd.load_flag(reset[0] + t * reset[1]):
                 y = z
-        simd.claim(E, x[0] + (t + simd.STEPS_AHEAD) * x[1])
+        simd.claim(E, x[0] + (t + STEPS_AHEAD) * x[1])
         simd.store_edge(E, x[0] + t * x[1], False, inside, y)
         state = y
 
@@ -124,7 +127,7 @@ def _narrow(
 def _columns(direction: Any, A: Any, E: Any, W: Any, plan: int, part: int, parts: int) -> None:
     """Scan one of ``parts`` parts of the columns, block after block."""
     outer, steps, inner = sizes(plan)
-    a_, b_, initial_, reset_, x_ = located(direction, plan)
+    a_, b_, initial_, reset_, x_ = operands(direction, plan)
     streamed = simd.size(E) == simd.size(W) and peek(plan, HOW) & STREAMED != 0
     n = simd.lanes(E)
     width = vectors_of_a_block(outer, inner, n, COLUMNS, parts) * n
@@ -138,11 +141,11 @@ def _columns(direction: Any, A: Any, E: Any, W: Any, plan: int, part: int, parts
     for k in range(begin, end):
         o, j = k // blocks, k % blocks * width
         a_from, b_from, before = (
-            _from_column(a_, o, j),
-            _from_column(b_, o, j),
-            _from_column(initial_, o, j),
+            line(a_, o, 0, j),
+            line(b_, o, 0, j),
+            line(initial_, o, 0, j),
         )
-        cut, to = _from_column(reset_, o, j), _from_column(x_, o, j)
+        cut, to = line(reset_, o, 0, j), line(x_, o, 0, j)
         if few:
             _narrow(A, E, W, min(n, inner - j), steps, a_from, b_from, before, cut, to)
         else:

@@ -31,8 +31,8 @@ from linscan import _host
 from linscan_numba import _simd as simd
 from linscan_numba import _threads
 from linscan_numba._jit import jit
-from linscan_numba._launch import HOW, kernel, peek, share
-from linscan_numba._operands import IN_PLACE, NOWHERE, STREAMED, line, located, sizes
+from linscan_numba._launch import HOW, kernel, line, peek, share
+from linscan_numba._operands import IN_PLACE, NOWHERE, STREAMED, operands, sizes
 from linscan_numba._plain import plain
 from linscan_numba._simd import FLOAT64
 
@@ -50,11 +50,11 @@ DIRECT, STAGED, PAST_CACHES = range(3)
 
 
 @jit(inline=True)
-def _table(kind: Any, direction: Any, A: Any, E: Any, a: Any, row: Any) -> Any:
+def _table(kind: Any, direction: Any, A: Any, E: Any, a: int) -> Any:
     """The powers of a row's multiplier, or None where it changes from step to step."""
     if kind is None:
         return None
-    w = np.float64(simd.load1(A, line(a, row, 0)[0]))
+    w = np.float64(simd.load1(A, a))
     return simd.powers(E, direction, w), simd.power(E, w)
 
 
@@ -90,9 +90,8 @@ def _vectors(
     x += simd.lead(direction, E)
     rest = n % simd.lanes(E)
     inside = simd.first_lanes(direction, E, rest)
-    ahead = simd.AHEAD // simd.size(E) * simd.step(direction, E)
     for _ in range(n // simd.lanes(E)):
-        simd.claim(E, x + ahead)
+        simd.claim(E, x + simd.ahead(direction))
         state, guard = _vector(direction, A, E, table, True, inside, a, b, x, state, guard)
         a += simd.lanes(A) * simd.step(direction, A)
         b += simd.lanes(E) * simd.step(direction, E)
@@ -140,7 +139,7 @@ def stream(E: Any, n: int, source: int, target: int) -> None:
 @jit()
 def _tile(
     direction: Any, A: Any, E: Any, table: Any, n: int, a: Any, b: Any, reset: Any, x: Any,
-    state: float, fresh: bool, write: int, scratch: Any,
+    state: float, no_state: bool, write: int, scratch: Any,
 ) -> Any:  # fmt: skip
     """Scan ``n`` steps, at most a tile, of the lines of a row; the state after them."""
     simd.outline()
@@ -159,7 +158,7 @@ def _tile(
 
     after, failed = _vectors(direction, A, E, table, n, a_from, b_from, to, state)
     if failed:
-        y = plain(A, E, n, a, b, reset, (to, step), simd.rounded(E, state), fresh)
+        y = plain(A, E, n, a, b, reset, (to, step, 0), simd.rounded(E, state), no_state)
         after = np.float64(y)
 
     if write == PAST_CACHES:
@@ -211,8 +210,8 @@ def _task(kind: Any, direction: Any, A: Any, E: Any, plan: int, task: int, tasks
     """One of the tasks of a phase: some rows; a part of a row; or a row to settle."""
     outer, steps, inner = sizes(plan)
     phase, parts, states = peek(plan, PHASE), peek(plan, DIVISIONS), peek(plan, STATES)
-    a_, b_, initial_, reset_, x_ = located(direction, plan)
-    fresh = initial_[0] == NOWHERE
+    a_, b_, initial_, reset_, x_ = operands(direction, plan)
+    no_state = initial_[0] == NOWHERE
     write = _writing(direction, E, x_, peek(plan, HOW))
     scratch = simd.scratch(), simd.scratch(), simd.scratch()
     length = VECTORS * simd.lanes(E)
@@ -221,9 +220,9 @@ def _task(kind: Any, direction: Any, A: Any, E: Any, plan: int, task: int, tasks
     if phase == PARTS:
         start, end = task // parts, task // parts + 1
     for r in range(start, end):
-        row = r // inner, r % inner
+        o, i = r // inner, r % inner
         if r == start or a_[1] != 0 or a_[3] != 0:
-            table = _table(kind, direction, A, E, a_, row)
+            table = _table(kind, direction, A, E, line(a_, o, 0, i)[0])
         tile, stop = 0, tiles
         if phase == PARTS:
             tile, stop = share(tiles, task % parts, parts)
@@ -233,16 +232,16 @@ def _task(kind: Any, direction: Any, A: Any, E: Any, plan: int, task: int, tasks
         state = 0.0
         if phase == SETTLING:
             state = simd.load1(FLOAT64, after + (tile - 1) * simd.size(FLOAT64))
-        elif tile == 0 and not fresh:
-            state = np.float64(simd.load1(E, line(initial_, row, 0)[0]))
+        elif tile == 0 and not no_state:
+            state = np.float64(simd.load1(E, line(initial_, o, 0, i)[0]))
         while tile < stop:
             t = tile * length
             state = _tile(
                 direction, A, E,
                 table,  # pyright: ignore[reportPossiblyUnboundVariable]
                 min(length, steps - t),
-                line(a_, row, t), line(b_, row, t), line(reset_, row, t), line(x_, row, t),
-                state, fresh and tile == 0, write, scratch,
+                line(a_, o, t, i), line(b_, o, t, i), line(reset_, o, t, i), line(x_, o, t, i),
+                state, no_state and tile == 0, write, scratch,
             )  # fmt: skip
             if phase != ROWS:
                 place = after + tile * simd.size(FLOAT64)

@@ -16,7 +16,18 @@ from linscan_numba import _simd as simd
 from linscan_numba import _threads
 from linscan_numba._estimator_kernels import CARRIED, CURRENT, GIVEN
 from linscan_numba._jit import jit
-from linscan_numba._launch import FIRST, HOW, absent, kernel, locate, peek, place, plan_of, share
+from linscan_numba._launch import (
+    FIRST,
+    HOW,
+    absent,
+    kernel,
+    line,
+    locate,
+    peek,
+    place,
+    plan_of,
+    share,
+)
 from linscan_numba._operands import sizes
 
 RHOS, REWARDS, VALUES, NEXT_VALUES, LAST_VALUES, FINAL_VALUES = range(FIRST, FIRST + 6)
@@ -86,14 +97,8 @@ def explain(problem: EstimatorProblem) -> Kernel:
 
 
 @jit(inline=True)
-def _at(x: Any, row: int, t: int, column: int) -> Any:
-    """The address of an element of what :func:`locate` found."""
-    return x[0] + row * x[1] + t * x[2] + column * x[3]
-
-
-@jit(inline=True)
 def _number(numbers: Any, k: int) -> Any:
-    return simd.load1(simd.FLOAT64, _at(numbers, 0, 0, k))
+    return simd.load1(simd.FLOAT64, line(numbers, 0, 0, k)[0])
 
 
 @jit(inline=True)
@@ -144,7 +149,7 @@ def _part(E: Any, plan: int, part: int, parts: int) -> None:
         for i in range(width):
             here = scratch + i * SIZE
             _put(here, X, 0.0)
-            _put(here, FOLLOWING, np.float64(simd.load1(E, _at(z_, row, 0, left + i))))
+            _put(here, FOLLOWING, np.float64(simd.load1(E, line(z_, row, 0, left + i)[0])))
             _put(here, ENDED, 0.0)
             _put(here, CUT, 0.0)
             _put(here, STOPPED, 1.0)
@@ -154,24 +159,24 @@ def _part(E: Any, plan: int, part: int, parts: int) -> None:
                 x, following = _kept(here, X), _kept(here, FOLLOWING)
                 ended, cut = _kept(here, ENDED) != 0, _kept(here, CUT) != 0
                 stopped = _kept(here, STOPPED) != 0
-                ends_here = simd.load_flag(_at(ends_, row, t, j))
-                cuts_here = simd.load_flag(_at(cuts_, row, t, j))
+                ends_here = simd.load_flag(line(ends_, row, t, j)[0])
+                cuts_here = simd.load_flag(line(cuts_, row, t, j)[0])
                 if ends_here or cuts_here:
                     ended, cut, stopped = ends_here, cuts_here, True
                     x = following = 0.0
                     if not ends_here:
-                        following = np.float64(simd.load1(E, _at(f_, row, t, j)))
-                value = np.float64(simd.load1(E, _at(v_, row, t, j)))
+                        following = np.float64(simd.load1(E, line(f_, row, t, j)[0]))
+                value = np.float64(simd.load1(E, line(v_, row, t, j)[0]))
                 advantage = 0.0
-                valid = simd.load_flag(_at(mask_, row, t, j))
+                valid = simd.load_flag(line(mask_, row, t, j)[0])
                 if valid:
-                    reward = np.float64(simd.load1(E, _at(r_, row, t, j)))
-                    rho = np.float64(simd.load1(E, _at(rho_, row, t, j)))
+                    reward = np.float64(simd.load1(E, line(r_, row, t, j)[0]))
+                    rho = np.float64(simd.load1(E, line(rho_, row, t, j)[0]))
                     n = following
                     if ended:
                         n = 0.0
                     elif how & GIVEN:
-                        n = np.float64(simd.load1(E, _at(n_, row, t, j)))
+                        n = np.float64(simd.load1(E, line(n_, row, t, j)[0]))
                     elif cut and how & CURRENT:
                         n = value
                     mixture, passed = n, 0.0
@@ -186,9 +191,9 @@ def _part(E: Any, plan: int, part: int, parts: int) -> None:
                 error = target = 0.0
                 if valid or how & CARRIED:
                     error, target = x, x + value
-                simd.store1(E, _at(vs_, row, t, j), simd.rounded(E, target))
-                simd.store1(E, _at(advantages_, row, t, j), simd.rounded(E, advantage))
-                simd.store1(E, _at(errors_, row, t, j), simd.rounded(E, error))
+                simd.store1(E, line(vs_, row, t, j)[0], simd.rounded(E, target))
+                simd.store1(E, line(advantages_, row, t, j)[0], simd.rounded(E, advantage))
+                simd.store1(E, line(errors_, row, t, j)[0], simd.rounded(E, error))
                 _put(here, X, x)
                 _put(here, FOLLOWING, following)
                 _put(here, ENDED, 1.0 if ended else 0.0)

@@ -6,8 +6,8 @@
 Most figures are multiples of the time of a copy that reads and writes as many bytes as the work
 has to at least, from memory that exists into memory that exists, with all threads.  GAE in float32
 reads rewards and values and writes advantages and returns: 16 bytes per element.  Copy and work
-take turns, and the figure is the median over the turns of their quotient.  1 is not the limit: a
-copy reads the lines that it is about to overwrite, and stores that go past the cache save that.
+take turns, and the figure is the median over the turns of their quotient.  1 is not the limit: the
+copy waits for every line that it overwrites, and linscan asks for lines ahead.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ def verify(work: Call, rows_axis: int, function: Any, *operands: Any, **keywords
             raise ArithmeticError(f"the result is off by {worst:.1e} of the largest magnitude")
 
 
-def against_copy(case: Case, work: Call, size: float, elements: int, fresh: int = 0) -> float:
+def against_copy(case: Case, work: Call, size: float, elements: int, results: int = 0) -> float:
     """The time of ``work`` in times of a copy of ``size`` bytes per element.
 
-    ``fresh``: how many results it makes.
+    ``results``: how many it makes.
     """
-    wanted = fresh * elements * np.dtype(case.dtype).itemsize
+    wanted = results * elements * np.dtype(case.dtype).itemsize
     times = take_turns([copy(int(size * elements)), work], case.turns, wanted)
     return float(np.median(times[:, 1] / times[:, 0]))
 
@@ -110,7 +110,7 @@ def gae(
     out = (case.fresh(shape), case.fresh(shape)) if into else None
     work = partial(linscan.gae, rewards, values, **keywords, out=out)
     verify(work, -1 - axis, linscan.gae, rewards, values, **keywords)
-    return against_copy(case, work, size, shape[0] * shape[1], fresh=0 if into else 2)
+    return against_copy(case, work, size, shape[0] * shape[1], results=0 if into else 2)
 
 
 def scan(case: Case, shape: Shape, a: str) -> float:
@@ -131,7 +131,7 @@ def backward(case: Case, shape: Shape) -> float:
     problem = ScanProblem(*shape[:2], 1, case.dtype, "full")
     work = partial(numba_backend.backward, problem, a, x, None, g, None)
     size = 5.0 * np.dtype(case.dtype).itemsize
-    return against_copy(case, work, size, shape[0] * shape[1], fresh=2)
+    return against_copy(case, work, size, shape[0] * shape[1], results=2)
 
 
 def printed(script: str, count: int) -> float:
@@ -217,6 +217,7 @@ class Row:
     unit: str = "× copy"
     dtypes: tuple[str, ...] = ("float32", "float64")
     libraries: tuple[str, ...] = ("NumPy", "torch")
+    goal_for: tuple[str, ...] = ("float32", "float64")
 
 
 BIG, MEDIUM, SMALL = (256, 131072), (128, 65536), (64, 2048)
@@ -252,7 +253,7 @@ ROWS = [
         3.5,
         lambda case: pure_numpy(case, ONE, "full"),
         "ns per element",
-        **ONE_DTYPE,
+        goal_for=("float32",),
         **NUMPY,
     ),
     Row(
@@ -261,7 +262,7 @@ ROWS = [
         1.6,
         lambda case: pure_numpy(case, ONE, "constant"),
         "ns per element",
-        **ONE_DTYPE,
+        goal_for=("float32",),
         **NUMPY,
     ),
 ]
@@ -296,7 +297,8 @@ def main() -> None:
         figure = figures.get((row.name, *column))
         if figure is None:
             return ""
-        return f"{figure:.2f}" if figure <= row.must else f"**{figure:.2f}**"
+        met = figure <= row.must or column[0] not in row.goal_for
+        return f"{figure:.2f}" if met else f"**{figure:.2f}**"
 
     headings = ["work", "unit", *(f"{lib} {d}" for d, lib in columns), "must", "aim"]
     table = [

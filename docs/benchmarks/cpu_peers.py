@@ -3,8 +3,9 @@
     pip install -e '.[cpu,torch,bench]'      # and torchrl, if its estimators are to take part
     python docs/benchmarks/cpu_peers.py --save docs/benchmarks/results
 
-Whole calls with fresh results, on the arrays that each takes: what a caller waits for.  All that
-compute the same take turns; before that their results are compared.
+Whole calls with fresh results, on the arrays that each takes.  All that compute the same take
+turns; before that their results are compared.  Where results are large, as much memory is had once
+before each call: see :func:`timing.take_turns`.
 """
 
 from __future__ import annotations
@@ -290,14 +291,14 @@ WORK = {
 def compare(ways: list[Way], turns: int, size: int) -> dict[str, float]:
     """The median time of each way in seconds, after a look at what it computes.
 
-    ``size``: the bytes of an operand.
+    ``size``: the bytes of an operand; a call makes up to two results and as much again on the way.
     """
     expected = first(ways[0])
     for way in ways:
         worst = np.abs(first(way) - expected).max() / np.abs(expected).max()
         if not worst < 1e-3:
             raise ArithmeticError(f"{way.name} is off by {worst:.1e}")
-    times = np.median(take_turns([way.call for way in ways], turns, fresh=4 * size), axis=0)
+    times = np.median(take_turns([way.call for way in ways], turns, wanted=4 * size), axis=0)
     return {way.name: float(time) for way, time in zip(ways, times, strict=True)}
 
 

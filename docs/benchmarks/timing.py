@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from linscan_numba._streaming import largest_cache
+
 try:
     import torch
 except ImportError:
@@ -26,18 +28,18 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os
 SAMPLE = 0.002
 """Shorter calls are repeated for so many seconds, and their time is averaged."""
 
-
 KEPT = 1 << 24
 """What a process keeps of the memory that it frees, roughly.  More goes back to the system."""
 
 
-def take_turns(calls: Sequence[Call], turns: int, fresh: int = 0) -> np.ndarray:
+def take_turns(calls: Sequence[Call], turns: int, wanted: int = 0) -> np.ndarray:
     """Seconds per call, ``[turns, calls]``.
 
     The calls alternate, since the machine's speed drifts; in an order that is drawn for each turn,
-    since the memory that one frees is what the next one gets.  ``fresh``: how many bytes a call may
-    want.  If they are many they are had once before each, since a virtual machine returns what is
-    free to its host, and its first use after that takes ten times as long.
+    since the memory that one frees is what the next one gets.
+
+    ``wanted``: how many bytes a call may want.  If they are many they are had once before each,
+    since a virtual machine returns what is free to its host, and waits when it wants it back.
     """
     counts = []
     for call in calls:
@@ -47,8 +49,8 @@ def take_turns(calls: Sequence[Call], turns: int, fresh: int = 0) -> np.ndarray:
     orders = np.random.default_rng(0)
     for turn in times:
         for i in orders.permutation(len(calls)):
-            if fresh > KEPT:
-                np.ones(fresh // 8)
+            if wanted > KEPT:
+                np.ones(wanted // 8)
             turn[i] = seconds(calls[i], counts[i])
     return times
 
@@ -116,6 +118,7 @@ def machine() -> dict[str, str]:
         )
     facts = {
         "CPU": f"{model}, {CORES} cores",
+        "largest cache": f"{largest_cache() >> 20} MiB",
         "copy": copied_by(),
         "Python": platform.python_version(),
     }

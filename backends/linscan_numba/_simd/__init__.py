@@ -19,7 +19,7 @@ Each function is written as a Python function that emits LLVM instructions throu
 from linscan_numba._simd.arithmetic import *
 from linscan_numba._simd.direction import *
 from linscan_numba._simd.elements import *
-from linscan_numba._simd.emitter import *
+from linscan_numba._simd.emitter import outline as outline
 from linscan_numba._simd.memory import *
 from linscan_numba._simd.rows_abreast import *
 from linscan_numba._simd.scans import *

@@ -34,6 +34,16 @@ def lead(emit: Emitter, direction: Any, token: Any) -> Any:
     return ir.Constant(I64, -back if is_reversed(emit.types[0]) else 0)
 
 
+AHEAD = 1024
+"""How many bytes before it is written the memory of a row is claimed."""
+
+
+@emits(lambda direction: (types.int64,))
+def ahead(emit: Emitter, direction: Any) -> Any:
+    """The bytes from what a scan writes to what it has to claim."""
+    return ir.Constant(I64, -AHEAD if is_reversed(emit.types[0]) else AHEAD)
+
+
 @emits(lambda direction, x: (x.dtype,))
 def last(emit: Emitter, direction: Any, x: Any) -> Any:
     """The lane that a scan in this direction meets last."""

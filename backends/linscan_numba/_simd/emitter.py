@@ -120,8 +120,8 @@ class Emitter:
         """What was loaded, in the working type."""
         if token.token == "bfloat16":
             bits = self.builder.zext(x, shaped(I32, x))
-            shift = ir.Constant(bits.type, [16] * x.type.count if is_wide(x.type) else 16)
-            return self.builder.bitcast(self.builder.shl(bits, shift), shaped(ir.FloatType(), x))
+            bits = self.builder.shl(bits, self.constant(bits, 16))
+            return self.builder.bitcast(bits, shaped(ir.FloatType(), x))
         if token.token == "float16":
             return self.builder.fpext(x, shaped(ir.FloatType(), x))
         return x
@@ -133,17 +133,13 @@ class Emitter:
             return b.fptrunc(x, shaped(ir.HalfType(), x))
         if token.token != "bfloat16":
             return x
-        whole = shaped(I32, x)
-
-        def integer(value: int) -> Any:
-            return ir.Constant(whole, [value] * x.type.count if is_wide(x.type) else value)
-
-        bits = b.bitcast(x, whole)
-        odd = b.and_(b.lshr(bits, integer(16)), integer(1))
-        rounded = b.add(bits, b.add(odd, integer(0x7FFF)))
-        quiet = b.or_(bits, integer(0x400000))
+        bits = b.bitcast(x, shaped(I32, x))
+        low = self.constant(bits, 16)
+        odd = b.and_(b.lshr(bits, low), self.constant(bits, 1))
+        rounded = b.add(bits, b.add(odd, self.constant(bits, 0x7FFF)))
+        quiet = b.or_(bits, self.constant(bits, 0x400000))
         bits = b.select(b.fcmp_unordered("uno", x, x), quiet, rounded)
-        return b.trunc(b.lshr(bits, integer(16)), shaped(I16, x))
+        return b.trunc(b.lshr(bits, low), shaped(I16, x))
 
 
 def is_wide(kind: Any) -> bool:

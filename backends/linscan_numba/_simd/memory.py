@@ -182,10 +182,6 @@ def prefetch(emit: Emitter, address: Any) -> Any:
     return _prefetch(emit, address, write=0, locality=2)
 
 
-AHEAD, STEPS_AHEAD = 1024, 16
-"""How many bytes before it is written memory is claimed; how many steps, where those are small."""
-
-
 @emits(lambda token, address: (types.none, token, types.int64))
 def claim(emit: Emitter, token: Any, address: Any) -> Any:
     """Ask that this core alone may have the line at an address, which is soon to be written.
