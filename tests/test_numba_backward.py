@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import linscan
 from linscan._problem import ScanProblem
 
 numba = pytest.importorskip("numba")
@@ -143,10 +144,30 @@ def test_large_gradients_have_the_bits_of_small_ones(monkeypatch: pytest.MonkeyP
     for row in (0, 65, 129):
         one = slice(row, row + 1)
         with monkeypatch.context() as patch:
-            patch.setattr(numba, "get_num_threads", lambda: 1)
             patch.setattr(_threads, "parts_of", lambda work: 1)
             alone = run(a[one], x[one], initial[one], g[one], reset[one], False)
         assert all(y.tobytes() == z[one].tobytes() for y, z in zip(alone, whole, strict=True))
+
+
+@pytest.mark.parametrize("time", [65, 1030])
+def test_gradients_of_one_row_have_the_bits_of_a_batch(time: int) -> None:
+    torch: Any = pytest.importorskip("torch", reason="torch is not installed")
+    a, x, _, g, _ = (torch.from_numpy(y[..., 0]) for y in data(3, time, "float32"))
+
+    def grad(rows: slice) -> list[Any]:
+        inputs = [y[rows].clone().requires_grad_() for y in (a, x)]
+        linscan.scan(*inputs, backend="numba").backward(g[rows])
+        return [y.grad for y in inputs]
+
+    threads = numba.get_num_threads()
+    whole = grad(slice(None))
+    try:
+        for count in {1, threads}:
+            numba.set_num_threads(count)
+            for found, expected in zip(grad(slice(1, 2)), whole, strict=True):
+                assert torch.equal(found, expected[1:2])
+    finally:
+        numba.set_num_threads(threads)
 
 
 def test_what_is_left_to_two_passes() -> None:

@@ -2,8 +2,8 @@
 
 The gradient of ``b`` is a scan of the result's gradient in the opposite direction, with multipliers
 shifted by one step; that of ``a`` is its product with the states before the steps.  Both are made
-in the vectors and tiles of :mod:`linscan_numba._time_last`, and have the bits that two passes would
-give them, but every operand is read once.
+in the vectors and tiles of :mod:`linscan_numba._time_last`, and have the bits that such a scan and
+product would give them, but every operand is read once.
 
 ``direction`` is that of this pass; ``E`` as in ``_time_last``.
 """
@@ -14,7 +14,6 @@ import math
 from functools import cache
 from typing import Any
 
-import numba
 import numpy as np
 
 from linscan import _host
@@ -185,15 +184,11 @@ def backward(
     """The gradients of ``b`` and of ``a``, or None where two passes are made instead.
 
     ``problem`` is the forward scan's; its multipliers must be full and its steps contiguous, in
-    float32 or float64, and there must be a long row for every thread.
+    float32 or float64, and its rows long.  Their number and that of the threads do not count, since
+    the two passes of autograd round differently.
     """
     shape = problem.outer, problem.time, problem.inner
-    if (
-        problem.dtype not in ("float32", "float64")
-        or problem.inner != 1
-        or problem.time <= STEPS
-        or problem.outer < numba.get_num_threads()
-    ):
+    if problem.dtype not in ("float32", "float64") or problem.inner != 1 or problem.time <= STEPS:
         return None
     arrays = {A: _host.view(a), X: _host.view(x), G: _host.view(g)}
     if not all(_contiguous(y, shape) for y in arrays.values()):
