@@ -31,6 +31,7 @@ from linscan_numba._estimator_kernels import (
     Weights,
     epilogue,
     prologue,
+    put_weights,
     weights,
 )
 from linscan_numba._jit import jit
@@ -117,7 +118,7 @@ def few_columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
 
     def run(plan, part, parts):
         outer, time, inner = peek(plan, OUTER), peek(plan, TIME), peek(plan, INNER)
-        how, size, n = peek(plan, HOW), simd.size(token), simd.lanes(token)
+        how, n = peek(plan, HOW), simd.lanes(token)
         ons, offs, keeps = simd.scratch(), simd.scratch(), simd.scratch()
         zero, never = simd.zeros(token), simd.never(token)
         always = simd.invert(never)
@@ -128,10 +129,7 @@ def few_columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
             count = min(n, inner - column)
             whole, inside = count == n, simd.first_lanes(FORWARD, token, count)
             for i in range(count):
-                one = weights(token, plan, row, column + i)
-                simd.store1(token, ons + i * size, one.on)
-                simd.store1(token, offs + i * size, one.cut)
-                simd.store1(token, keeps + i * size, one.keep)
+                put_weights(token, weights(token, plan, row, column + i), (ons, offs, keeps), i)
             w = Weights(
                 simd.load_edge(token, ons, whole, inside, zero),
                 simd.load_edge(token, offs, whole, inside, zero),
@@ -237,9 +235,7 @@ def columns(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
                 if j == 0 or not one_weight:
                     for i in range(n):
                         w = weights(token, plan, row, column + i)
-                        simd.store1(token, ons + (j * n + i) * size, w.on)
-                        simd.store1(token, offs + (j * n + i) * size, w.cut)
-                        simd.store1(token, keeps + (j * n + i) * size, w.keep)
+                        put_weights(token, w, (ons, offs, keeps), j * n + i)
 
             rewards, values = origin(plan, REWARDS, row, 0), origin(plan, VALUES, row, 0)
             nexts, finals = origin(plan, NEXT_VALUES, row, 0), origin(plan, FINAL_VALUES, row, 0)

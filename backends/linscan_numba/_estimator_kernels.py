@@ -121,6 +121,14 @@ def weights(token: Token, plan: int, row: int, column: int) -> Weights:
     )
 
 
+@jit(inline=True)
+def put_weights(token: Token, w: Weights, places: Any, i: int) -> None:
+    """Write weights side by side with those of other rows or columns, ``i`` of them before."""
+    simd.store1(token, places[0] + i * simd.size(token), w.on)
+    simd.store1(token, places[1] + i * simd.size(token), w.cut)
+    simd.store1(token, places[2] + i * simd.size(token), w.keep)
+
+
 @jit()
 def serial(
     token: Token,

@@ -31,6 +31,7 @@ from linscan_numba._estimator_kernels import (
     Weights,
     epilogue,
     prologue,
+    put_weights,
     serial,
     weights,
     whole_line,
@@ -77,6 +78,7 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
         zero, one = simd.zeros(token), simd.splat(token, 1.0)
         never = simd.never(token)
         always = simd.invert(never)
+        next_end = stride(plan, RETURNS, OUTER) + time * size
         weights_vary = stride(plan, WEIGHTS, OUTER) != 0
         w, table, power = row_weights(token, plan, begin)
         for row in range(begin, end):
@@ -110,9 +112,12 @@ def rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
                 at_tile, check = state, zero
                 for t in range(high - n, low - 1, -n):
                     whole = t + n <= time
+                    soon = t * size + simd.ahead(REVERSE)
+                    if soon < 0:
+                        soon += next_end
                     if advantages is not None:
-                        simd.claim(token, to_advantages + t * size + simd.ahead(REVERSE))
-                    simd.claim(token, to_returns + t * size + simd.ahead(REVERSE))
+                        simd.claim(token, to_advantages + soon)
+                    simd.claim(token, to_returns + soon)
                     follows = simd.splat(token, state.value)
                     reward = simd.load_edge(token, rewards + t * size, whole, inside, past)
                     value = simd.load_edge(token, values + t * by_value, whole, inside, follows)
@@ -310,7 +315,7 @@ def short_rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
 
     def run(plan, part, parts):
         begin, end = share(peek(plan, OUTER), part, parts)
-        time, n, size = peek(plan, TIME), simd.lanes(token), simd.size(token)
+        time, n = peek(plan, TIME), simd.lanes(token)
         weights_vary = stride(plan, WEIGHTS, OUTER) != 0
         zero, never = simd.zeros(token), simd.never(token)
         ons, offs, keeps = simd.scratch(), simd.scratch(), simd.scratch()
@@ -323,10 +328,7 @@ def short_rows(token: Token, advantages: Any, flags: Any, mask: Any) -> Any:
             row = min(unit, end - n)
             if unit == begin or weights_vary:
                 for i in range(n):
-                    one = weights(token, plan, row + i, 0)
-                    simd.store1(token, ons + i * size, one.on)
-                    simd.store1(token, offs + i * size, one.cut)
-                    simd.store1(token, keeps + i * size, one.keep)
+                    put_weights(token, weights(token, plan, row + i, 0), (ons, offs, keeps), i)
             w = Weights(
                 simd.load(token, ons), simd.load(token, offs), simd.load(token, keeps), zero
             )
