@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from operator import attrgetter, itemgetter
+from functools import cache
+from operator import attrgetter, call, itemgetter
 from types import NoneType
 from typing import Any
 
@@ -50,12 +51,7 @@ def look(name: str, backend: str, arguments: tuple[Any, ...]) -> tuple[Any, tupl
     arrays = pattern.arrays(arguments)[:-2]
     if pattern.all_numpy:
         return (*key, *map(_of_numpy, arrays)), arrays
-    default = default_float() if "torch" in sys.modules else None
-    return (
-        *key,
-        default,
-        *[of(x) for of, x in zip(pattern.signatures, arrays, strict=True)],
-    ), arrays
+    return (*key, *map(call, pattern.signatures, arrays)), arrays
 
 
 def _of_type(kind: type) -> Callable[[Any], Any]:
@@ -64,18 +60,28 @@ def _of_type(kind: type) -> Callable[[Any], Any]:
         return _of_numpy
     torch = sys.modules.get("torch")
     if torch is not None and issubclass(kind, torch.Tensor):
-        return _of_torch
+        return _of_torch()
     return _of_sequence if issubclass(kind, (tuple, list)) else _of_other
 
 
 _of_numpy = attrgetter("dtype", "shape", "strides")
 
 
-def _of_torch(x: Any) -> Any:
-    try:
-        return x.dtype, x.shape, x.stride(), x.is_cpu or x.device, x.is_neg(), x.is_conj()
-    except RuntimeError:
-        return x.layout
+@cache
+def _of_torch() -> Callable[[Any], Any]:
+    torch = sys.modules["torch"]
+    real = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+
+    def of(x: Any) -> Any:
+        try:
+            dtype = x.dtype
+            seen = dtype, x.shape, x.stride(), x.is_cpu or x.device, x.is_neg()
+        except RuntimeError:
+            return x.layout
+        # Only complex numbers are conjugated lazily, and only others than these become floats.
+        return seen if dtype in real else (*seen, x.is_conj(), default_float())
+
+    return of
 
 
 def _of_sequence(x: Any) -> Any:

@@ -126,7 +126,8 @@ def flat(call: Call) -> tuple[Any, ...]:
 
 def look_at(call: Call) -> tuple[Any, tuple[Any, ...]]:
     """What a plan may depend on, and the arrays."""
-    return look(call.estimator.name, call.backend, flat(call)[1:])
+    fields = call if call.own is None else flat(call)
+    return look(call.estimator.name, call.backend, fields[1:])
 
 
 def call_of(estimator: Estimator, **arguments: Any) -> Call:
