@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cache
-from operator import attrgetter, call, itemgetter
+from operator import attrgetter, itemgetter
 from types import NoneType
 from typing import Any
 
@@ -51,7 +51,8 @@ def look(name: str, backend: str, arguments: tuple[Any, ...]) -> tuple[Any, tupl
     arrays = pattern.arrays(arguments)[:-2]
     if pattern.all_numpy:
         return (*key, *map(_of_numpy, arrays)), arrays
-    return (*key, *map(call, pattern.signatures, arrays)), arrays
+    seen = [of(x) for of, x in zip(pattern.signatures, arrays, strict=True)]
+    return (*key, *seen), arrays
 
 
 def _of_type(kind: type) -> Callable[[Any], Any]:
